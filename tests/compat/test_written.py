@@ -10,7 +10,7 @@ import pytest
 
 from tests import servers
 from tests.compat.conftest import needs_beanstalkd
-from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange, lines_in
+from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange, LinePlay
 from tests.line.test_stories import STORIES
 from tests.line_client import RECV_BYTES, LineClient
 from tests.rigs.written import Fact
@@ -37,9 +37,7 @@ def test_an_exchange_goes_as_written_but_for_ours(server: Server, exchange: Exch
         assert (client.rest() != exchange.response) == exchange.is_ours
 
 
-class Play:
-    """One story on its way."""
-
+class Play(LinePlay):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._keeper = LineClient(server.address)
@@ -50,21 +48,9 @@ class Play:
             self._clients[name] = LineClient(self._server.address)
         return self._clients[name]
 
-    def step(self, step: str) -> None:
-        name, mark, told = step[:1], step[1:2], step[3:]
-        if mark not in "<>~":  # it ends, or leaves
-            client = self.client(step[-1])
-            client.half_close() if step.startswith("ends") else client.close()
-            self.let_happen()
-        elif mark == "<":
-            found = self.heard(name)
-            whole = b"".join(line + b"\r\n" for line in lines_in(told))
-            (part,) = lines_in(told[2:]) if told.startswith("~ ") else (b"",)
-            assert found == whole or (part and part in found), found
-        else:
-            end = {">": b"\r\n", "~": b""}[mark]
-            self.client(name).send(b"".join(line + end for line in lines_in(told)))
-            self.let_happen(told.count(" | "))
+    def says(self, name: str, data: bytes) -> None:
+        self.client(name).send(data)
+        self.let_happen(data.count(b"\n"))
 
     def let_happen(self, more: int = 0) -> None:
         for _ in range(QUESTIONS + more):
@@ -76,6 +62,11 @@ class Play:
         while client.something_came() and (data := client.socket.recv(RECV_BYTES)):
             found += data
         return found
+
+    def arrange(self, word: str, *words: str) -> None:
+        client = self.client(words[0])
+        {"leaves": client.close, "ends": client.half_close}[word]()
+        self.let_happen()
 
     def end(self) -> None:
         for client in (self._keeper, *self._clients.values()):

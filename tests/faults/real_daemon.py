@@ -17,11 +17,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from delayd.testing.daemon import Daemon
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.rigs.process import serve_command
 
 POLL_S: Final = 0.005
@@ -108,6 +109,14 @@ def started(
         command = [*tracing.command(), *command]
     ours = {"DELAYD_JOURNAL_SEGMENT_BYTES": segment_bytes, **PATIENT}
     return Daemon(command, environment={**ours, **(environment or {})})
+
+
+def refused(data_dir: str | os.PathLike[str], code: Exit, **options: Any) -> str:  # noqa: ANN401
+    """See that a start, as by `started`, ends with this exit code; return what it says."""
+    with pytest.raises(DaemonNotStarted) as caught, started(data_dir, **options):
+        pass
+    assert caught.value.exit_code == code, caught.value
+    return caught.value.log
 
 
 @contextmanager

@@ -1,18 +1,16 @@
 """Clients that do everything at once and write down what they saw, while the daemon is killed.
 
     record = Record()
-    with load(daemon.address, record, seed=7) as workers:     # one connection and thread each
-        time.sleep(0.1)
+    with life(home, record) as daemon, load(daemon.address, record, seed=7):
+        time.sleep(0.1)                         # one connection and thread for each worker
         daemon.kill()
-    record.note("stopped", how="kill")          # after the last answer that was still on its way
-    ...start it again...
-    record.note("started")
-    look(client, record)
-    assert not record.violations()
+    with life(home, record) as daemon:          # its start and its end are in the record
+        look_at_all(daemon, record, "after a kill")
+        daemon.kill()
 
 What a worker does follows from its seed and from what it was answered. `Worker.turn` alone, called
 so many times, is a workload whose system calls come in the same order each time. The module refuses
-to know how daemons are started and what becomes of their disks.
+to know what becomes of the disks of daemons.
 """
 
 import contextlib
@@ -23,9 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from delayd.limits import LOOK_MS
+from delayd.testing.daemon import Daemon
 from tests.faults.checker import Checker, Violation
 from tests.faults.clients import MODES, OUTCOMES
 from tests.faults.history import Entry, History, Seen
@@ -477,6 +476,13 @@ def load(
             worker.leave()
 
 
+def put_and_note(client: LineClient, record: Record, body: bytes) -> None:
+    """Put a job that nothing happens to any more."""
+    what = {"body": body, "delay_ms": 3_600_000, "ttr_ms": 60_000, "priority": 0}
+    number = record.invoke("put", client="beside", **what)
+    record.ok(number, client.put(body, delay=3_600))
+
+
 def wait_for_log_end(client: LineClient, home: Path, frames: int) -> None:
     """Wait until `log-end` tells that so many frames are durable.
 
@@ -550,19 +556,39 @@ def drain(client: LineClient, record: Record) -> int:
         drained += 1
 
 
+@contextlib.contextmanager
+def life(
+    home: Path,
+    record: Record,
+    *flags: str,
+    how: str = "kill",
+    **options: Any,  # noqa: ANN401
+) -> Iterator[Daemon]:
+    """Start a daemon as `started` does, which the block ends, and note both."""
+    with started(home, *flags, **options) as daemon:
+        record.note("started")
+        yield daemon
+    record.note("stopped", how=how)
+
+
+def look_at_all(daemon: Daemon, record: Record, about: str) -> None:
+    """Look at every job there is, and see that no promise was broken."""
+    with PatientClient(daemon.address) as client:
+        look(client, record)
+    record.check(about)
+
+
 def look_at_the_rest(
     directory: Path, record: Record, environment: Mapping[str, str] | None = None
 ) -> None:
     """Start once more, look at everything, and take what is due."""
     with (
-        started(directory, "--sync", "never", environment=environment) as daemon,
+        life(directory, record, "--sync", "never", environment=environment) as daemon,
         PatientClient(daemon.address) as client,
     ):
-        record.note("started")
         look(client, record)
         time.sleep(0.3)  # longer than all delays but those of an hour
         drain(client, record)
         record.note("drained")
         daemon.kill()
-    record.note("stopped", how="kill")
     record.check("in the end")

@@ -15,7 +15,7 @@ from typing import Final
 from delayd.exits import Exit
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.real_daemon import Tracing, started, wait_for_exit, wait_for_tracer
-from tests.faults.real_load import PatientClient, Record, Worker, look
+from tests.faults.real_load import PatientClient, Record, Worker, life, look
 from tests.faults.real_trace import calls_in, sites
 
 TURNS: Final = 60
@@ -47,11 +47,9 @@ def work(
 def recover_and_check(directory: Path, record: Record, about: str) -> None:
     """Start on what was left, twice: the second finds what the first made of it."""
     for _ in range(2):
-        with started(directory) as daemon, PatientClient(daemon.address) as client:
-            record.note("started")
+        with life(directory, record) as daemon, PatientClient(daemon.address) as client:
             look(client, record)
             assert daemon.kill() == -signal.SIGKILL
-        record.note("stopped", how="kill")
     record.check(about)
 
 

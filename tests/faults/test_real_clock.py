@@ -20,8 +20,9 @@ from tests.faults.real_daemon import need, need_root, now_ms, started
 from tests.faults.real_load import (
     PatientClient,
     Record,
+    life,
     load,
-    look,
+    look_at_all,
     look_at_the_rest,
 )
 from tests.rigs.waiting import until
@@ -85,16 +86,16 @@ def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
         record = Record(late_ms_max=LATE_MS_MAX)
         jumps = [*JUMPS]
         rng.shuffle(jumps)
-        with started(home, environment=wall.environment) as daemon:
-            record.note("started")
-            with load(daemon.address, record, str(rng.random()), workers=1):
-                for to in jumps:
-                    wall.set(to)
-                    time.sleep(rng.uniform(0.05, 0.3))
-                assert daemon.process.poll() is None, daemon.log()
-                have_a_frame_written(daemon)
-                daemon.kill()
-            record.note("stopped", how="kill")
+        with (
+            life(home, record, environment=wall.environment) as daemon,
+            load(daemon.address, record, str(rng.random()), workers=1),
+        ):
+            for to in jumps:
+                wall.set(to)
+                time.sleep(rng.uniform(0.05, 0.3))
+            assert daemon.process.poll() is None, daemon.log()
+            have_a_frame_written(daemon)
+            daemon.kill()
         look_at_the_rest(home, record, environment=wall.environment)
         runs.count("T-C1", len(jumps), "jumps")
 
@@ -160,8 +161,7 @@ def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> 
         stop_s = 60 if runs.is_long else 3
         record = Record(late_ms_max=stop_s * 1_000 + LATE_MS_MAX)
         home = quick_path / str(rng.random())
-        with started(home) as daemon, PatientClient(daemon.address) as client:
-            record.note("started")
+        with life(home, record) as daemon, PatientClient(daemon.address) as client:
             assert client.put(b"held", ttr=2, priority=2) == 1
             assert client.ask("reserve") == "RESERVED 1 4\r\nheld"
             assert client.put(b"to come", delay=1, priority=1) == 2
@@ -183,7 +183,6 @@ def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> 
                 os.kill(daemon.pid, signal.SIGCONT)
                 time.sleep(0.2)
                 daemon.kill()
-            record.note("stopped", how="kill")
         look_at_the_rest(home, record)
 
 
@@ -196,15 +195,11 @@ def test_c2_the_machine_was_started_anew(quick_path: Path, runs: Runs) -> None:
         home = quick_path / str(rng.random())
         for offset_s in (0, rng.randrange(1, 10**6), -rng.randrange(1, int(now_ms()) // 1_000)):
             before = (need("unshare"), "--time", f"--boottime={offset_s}")
-            with started(home, before=before) as daemon:
-                record.note("started")
-                with PatientClient(daemon.address) as client:
-                    look(client, record)
-                record.check(f"with a boot clock that is {offset_s} s ahead")
+            with life(home, record, before=before) as daemon:
+                look_at_all(daemon, record, f"with a boot clock that is {offset_s} s ahead")
                 with load(daemon.address, record, str(rng.random()), workers=2):
                     time.sleep(rng.uniform(0.1, 0.3))
                     daemon.kill()
-                record.note("stopped", how="kill")
             runs.count("T-C2 boot clock", 1, "starts")
         look_at_the_rest(home, record)
 

@@ -14,11 +14,10 @@ from tests.faults.real_daemon import (
     Injection,
     Tracing,
     standing_still,
-    started,
     wait_for_tracer,
 )
 from tests.faults.real_disk import LoopDisk, loop_disk
-from tests.faults.real_load import Record, load, look_at_the_rest
+from tests.faults.real_load import Record, life, load, look_at_the_rest
 from tests.faults.real_trace import FILE_CALLS, sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
@@ -96,8 +95,7 @@ def test_e2_the_disk_loses_what_it_had_taken(tmp_path: Path, runs: Runs) -> None
     for rng in runs.rng("T-E2", 1, 25):
         with loop_disk(tmp_path, solid_bytes=SOLID_BYTES) as disk:
             record = Record()
-            with started(disk.home, segment_bytes="1MiB") as daemon:
-                record.note("started")
+            with life(disk.home, record, how="power", segment_bytes="1MiB") as daemon:
                 with load(daemon.address, record, str(rng.random()), workers=2):
                     time.sleep(rng.uniform(0.05, 0.2))
                     while not lose_what_comes(disk, daemon):
@@ -108,7 +106,6 @@ def test_e2_the_disk_loses_what_it_had_taken(tmp_path: Path, runs: Runs) -> None
                     disk.cut_power()
                     daemon.kill()
                 went_on = "the log goes on" in daemon.log()
-            record.note("stopped", how="power")
             disk.power_off()
             disk.find_again()
             disk.power_on()

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from delayd.exits import Exit
-from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import Injection, Tracing, started
-from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
+from tests.faults.real_daemon import Injection, Tracing, refused
+from tests.faults.real_load import (
+    Record,
+    life,
+    load,
+    look_at_all,
+    look_at_the_rest,
+)
 from tests.faults.real_trace import FILE_CALLS, sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.rigs.waiting import until
@@ -40,17 +45,13 @@ def test_k1_killed_at_any_time_under_load(quick_path: Path, runs: Runs, policy: 
 def kill_and_look(directory: Path, policy: str, rng: random.Random, kills: int) -> None:
     record = Record()
     for number in range(kills):
-        with started(directory, "--sync", policy) as daemon:
-            record.note("started")
-            with PatientClient(daemon.address) as client:
-                look(client, record)
-            record.check(f"after kill {number}")
+        with life(directory, record, "--sync", policy) as daemon:
+            look_at_all(daemon, record, f"after kill {number}")
             with load(daemon.address, record, f"{number} {rng.random()}"):
                 time.sleep(rng.uniform(0.0, 0.25))
                 if number == kills - 1:
                     until(lambda: record.acknowledged > kills)
                 daemon.kill()
-            record.note("stopped", how="kill")
     look_at_the_rest(directory, record)
 
 
@@ -85,18 +86,11 @@ def test_k2_killed_at_each_system_call(quick_path: Path, runs: Runs) -> None:
 def test_k4_started_twice_on_one_directory(quick_path: Path, runs: Runs) -> None:
     """T-K4: the second exits with 75 and changes nothing; the first does not notice."""
     record = Record()
-    with started(quick_path) as daemon:
-        record.note("started")
+    with life(quick_path, record) as daemon:
         with load(daemon.address, record, "twice", workers=1):
             for _ in range(runs.times(2, 10)):
-                with pytest.raises(DaemonNotStarted) as caught, started(quick_path):
-                    pass
-                assert caught.value.exit_code == Exit.DIRECTORY_LOCKED
-                assert str(daemon.pid) in caught.value.log
+                assert str(daemon.pid) in refused(quick_path, Exit.DIRECTORY_LOCKED)
                 runs.count("T-K4", 1, "second starts")
-        with PatientClient(daemon.address) as client:
-            look(client, record)
-        record.check("while it runs")
+        look_at_all(daemon, record, "while it runs")
         daemon.kill()
-    record.note("stopped", how="kill")
     look_at_the_rest(quick_path, record)

@@ -22,6 +22,7 @@ from tests.faults.real_load import (
     load,
     look,
     look_at_the_rest,
+    put_and_note,
     wait_for_log_end,
 )
 from tests.journal.journals import frame_ends
@@ -143,22 +144,14 @@ def cut_one_run(
 # --- The whole daemon ---------------------------------------------------------------------------
 
 
-def put_early(client: PatientClient, record: Record) -> None:
-    """Put jobs that nothing happens to any more."""
-    for number in range(20):
-        body = b"early %d" % number
-        what = {"body": body, "delay_ms": 3_600_000, "ttr_ms": 60_000, "priority": 0}
-        operation = record.invoke("put", client="early", **what)
-        record.ok(operation, client.put(body, delay=3_600))
-
-
 def be_early(client: PatientClient, record: Record, home: Path) -> float:
     """Put jobs, see that they are durable by themselves, and return by when they had been put.
 
     What a sync covers is lost if the power goes before its end, however long that takes on a busy
     machine.
     """
-    put_early(client, record)
+    for number in range(20):
+        put_and_note(client, record, b"early %d" % number)
     early_ms = now_ms()
     frames = len(frame_ends(max(home.glob("segment-*.log")).read_bytes())) - 1
     wait_for_log_end(client, home, frames)

@@ -19,8 +19,15 @@ from delayd.exits import Exit
 from delayd.journal.format import HEADER_BYTES, unpack_header
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import Injection, Tracing, standing_still, started, wait_for_tracer
-from tests.faults.real_load import PatientClient, Record, drain, load, look
+from tests.faults.real_daemon import (
+    Injection,
+    Tracing,
+    refused,
+    standing_still,
+    started,
+    wait_for_tracer,
+)
+from tests.faults.real_load import PatientClient, Record, drain, life, load, look, put_and_note
 from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
 from tests.faults.real_workload import recover_and_check
 from tests.journal.journals import frame_ends
@@ -60,8 +67,7 @@ def killed(quick_disk: Path) -> tuple[Path, Record]:
     """What a killed daemon leaves that had snapshots and several files of log."""
     directory = Path(tempfile.mkdtemp(dir=quick_disk)) / "data"
     record = Record()
-    with started(directory) as daemon:
-        record.note("started")
+    with life(directory, record) as daemon:
         for number in itertools.count():
             with load(daemon.address, record, f"killed {number}", workers=2):
                 until(lambda: len(snapshots_of(directory)) == 2)
@@ -72,7 +78,6 @@ def killed(quick_disk: Path) -> tuple[Path, Record]:
                 if len(snapshots_of(directory)) == 2 and needs_the_last_two(directory):
                     daemon.kill()
                     break
-    record.note("stopped", how="kill")
     record.check("before anything was done to it")
     return directory, record
 
@@ -82,10 +87,7 @@ def put_the_last(address: Address, directory: Path, record: Record) -> None:
     with PatientClient(address) as client:
         puts, last = 0, segments_of(directory)[-1]
         while puts < LAST_FRAMES:
-            body = b"last %d" % record.last_id
-            what = {"body": body, "delay_ms": 3_600_000, "ttr_ms": 60_000, "priority": 0}
-            number = record.invoke("put", client="last", **what)
-            record.ok(number, client.put(body, delay=3_600))
+            put_and_note(client, record, b"last %d" % record.last_id)
             before, last = last, segments_of(directory)[-1]
             puts = puts + 1 if last == before else 0
 
@@ -266,10 +268,7 @@ def test_b3_a_directory_in_disorder_is_refused(
     with copied(killed, quick_path) as (directory, _):
         disorder(directory)
         before = contents(directory)
-        with pytest.raises(DaemonNotStarted) as caught, started(directory):
-            pass
-        assert caught.value.exit_code == Exit.CORRUPT_JOURNAL, caught.value
-        assert named in caught.value.log
+        assert named in refused(directory, Exit.CORRUPT_JOURNAL)
         assert contents(directory) == before
     runs.count("T-B3", 1, "directories")
 
@@ -292,13 +291,7 @@ def test_b3_what_belongs_to_another_is_refused(
             segments_of(directory)[-1].chmod(0o600)
             os.chown(segments_of(directory)[-1], 0, 0)
         before = contents(directory)
-        with (
-            pytest.raises(DaemonNotStarted) as caught,
-            started(directory, before=NOBODY),
-        ):
-            pass
-        assert caught.value.exit_code == Exit.JOURNAL_FAILED, caught.value
-        assert "Permission denied" in caught.value.log
+        assert "Permission denied" in refused(directory, Exit.JOURNAL_FAILED, before=NOBODY)
         assert contents(directory) == before
     runs.count("T-B3", 1, "directories")
 
@@ -314,11 +307,9 @@ def test_b4_the_newest_snapshot_is_damaged(
             content = bytearray(path.read_bytes())
             content[rng.randrange(size)] ^= 1 << rng.randrange(8)
             path.write_bytes(content)
-            with started(directory) as daemon, PatientClient(daemon.address) as client:
+            with life(directory, record) as daemon, PatientClient(daemon.address) as client:
                 assert "a damaged snapshot was skipped" in daemon.log()
-                record.note("started")
                 look(client, record)
                 drain(client, record)
                 daemon.kill()
-            record.note("stopped", how="kill")
             recover_and_check(directory, record, "with a damaged snapshot")

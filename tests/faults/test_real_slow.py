@@ -20,7 +20,7 @@ from tests.faults.real_daemon import (
     systemd,
 )
 from tests.faults.real_disk import loop_disk
-from tests.faults.real_load import Record, load, look_at_the_rest
+from tests.faults.real_load import Record, life, load, look_at_the_rest
 from tests.line_client import Address, LineClient
 from tests.rigs.waiting import until
 
@@ -98,17 +98,17 @@ def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: i
     watchdog = Watchdog(quick_path)
     with (
         watchdog.listening() as must_not_bark,
-        started(
-            home, tracing=tracing, environment={**watchdog.environment, **BESIDE_THE_LOOP}
+        life(
+            *(home, record),
+            tracing=tracing,
+            environment={**watchdog.environment, **BESIDE_THE_LOOP},
         ) as daemon,
+        load(daemon.address, record, "slow"),
     ):
-        record.note("started")
-        with load(daemon.address, record, "slow"):
-            time.sleep(0.5)
-            must_not_bark(8.0 if runs.is_long else 1.5)
-            # Those who wait for a sync that does not end are freed by the kill.
-            kill_with_its_tracer(daemon)
-        record.note("stopped", how="kill")
+        time.sleep(0.5)
+        must_not_bark(8.0 if runs.is_long else 1.5)
+        # Those who wait for a sync that does not end are freed by the kill.
+        kill_with_its_tracer(daemon)
     look_at_the_rest(home, record)
     runs.count("T-S1 thread", 1, f"syncs of {sync_ms} ms")
 
@@ -125,24 +125,22 @@ def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int
         record = Record(late_ms_max=DEVICE_S_MAX * 1_000)
         with (
             watchdog.listening(DEVICE_S_MAX) as must_not_bark,
-            started(disk.home, environment=watchdog.environment) as daemon,
+            life(disk.home, record, how="power", environment=watchdog.environment) as daemon,
+            load(daemon.address, record, "slow"),
         ):
-            record.note("started")
-            with load(daemon.address, record, "slow"):
-                time.sleep(0.1)
-                disk.slow_down(operations_per_s)
-                try:
-                    for _ in range(runs.times(5, 20)):
-                        ask_something_else(daemon.address, DEVICE_S_MAX)
-                    must_not_bark(8.0 if runs.is_long else 1.5)
-                finally:
-                    disk.slow_down(0)
-                acknowledged = record.acknowledged
-                until(lambda: record.acknowledged > acknowledged + 50, DEVICE_S_MAX)
-                record.hear_no_more()
-                disk.cut_power()
-                daemon.kill()
-        record.note("stopped", how="power")
+            time.sleep(0.1)
+            disk.slow_down(operations_per_s)
+            try:
+                for _ in range(runs.times(5, 20)):
+                    ask_something_else(daemon.address, DEVICE_S_MAX)
+                must_not_bark(8.0 if runs.is_long else 1.5)
+            finally:
+                disk.slow_down(0)
+            acknowledged = record.acknowledged
+            until(lambda: record.acknowledged > acknowledged + 50, DEVICE_S_MAX)
+            record.hear_no_more()
+            disk.cut_power()
+            daemon.kill()
         disk.power_off()
         disk.power_on()
         look_at_the_rest(disk.home, record)
@@ -186,18 +184,18 @@ def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
     record = Record()
     home = quick_path / "data"
-    with started(home, segment_bytes="64MiB", tracing=tracing) as daemon:
-        record.note("started")
-        with load(daemon.address, record, "hangs"):
-            try:
-                # A machine that stops during a quick one keeps syncs out of turns for a while.
-                until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
-                while max(syncs_of(tracing.output).values()) < QUICK_SYNCS + 2:
-                    ask_something_else(daemon.address)
-                    time.sleep(ASKED_S)
-                assert syncs_of(tracing.output)[daemon.pid] == QUICK_SYNCS + 1
-            finally:
-                kill_with_its_tracer(daemon)
-        record.note("stopped", how="kill")
+    with (
+        life(home, record, segment_bytes="64MiB", tracing=tracing) as daemon,
+        load(daemon.address, record, "hangs"),
+    ):
+        try:
+            # A machine that stops during a quick one keeps syncs out of turns for a while.
+            until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
+            while max(syncs_of(tracing.output).values()) < QUICK_SYNCS + 2:
+                ask_something_else(daemon.address)
+                time.sleep(ASKED_S)
+            assert syncs_of(tracing.output)[daemon.pid] == QUICK_SYNCS + 1
+        finally:
+            kill_with_its_tracer(daemon)
     look_at_the_rest(home, record)
     runs.count("T-S1 turn", 1, f"a sync of {HANG_S} s")

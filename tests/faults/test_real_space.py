@@ -12,23 +12,23 @@ from typing import Final
 import pytest
 
 from delayd.exits import Exit
-from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import (
     Injection,
     Tracing,
     need,
+    refused,
     standing_still,
     started,
     wait_for_exit,
 )
 from tests.faults.real_disk import loop_disk, run, small_disk
 from tests.faults.real_load import (
-    PatientClient,
     Record,
     Worker,
+    life,
     load,
-    look,
+    look_at_all,
     look_at_the_rest,
 )
 from tests.faults.real_trace import sampled
@@ -84,19 +84,14 @@ def work_without_space(
 
     Returns what was refused, by kind.
     """
-    with started(home, segment_bytes=SEGMENTS) as daemon:
-        record.note("started")
+    with life(home, record, segment_bytes=SEGMENTS) as daemon:
         with load(daemon.address, record, str(rng.random())) as crew:
-            until(lambda: refusals(crew)["put"] > 0, 60)
+            until(partial(has_refused, crew), 60)
             time.sleep(rng.uniform(0.0, 0.3))
             daemon.kill()
-        record.note("stopped", how="kill")
-        refused = refusals(crew)
-    with started(home, segment_bytes=SEGMENTS) as daemon:
-        record.note("started")
-        with PatientClient(daemon.address) as client:
-            look(client, record)
-        record.check("by a kill without space")
+        had_no_space = refusals(crew)
+    with life(home, record, segment_bytes=SEGMENTS) as daemon:
+        look_at_all(daemon, record, "by a kill without space")
         with load(daemon.address, record, str(rng.random())) as crew:
             time.sleep(0.3)
             assert not any(worker.has_lost_it for worker in crew)
@@ -104,8 +99,7 @@ def work_without_space(
                 ballast.unlink()
                 wait_for_puts(record)
             daemon.kill()
-        record.note("stopped", how="kill")
-        return refused + refusals(crew)
+    return had_no_space + refusals(crew)
 
 
 @pytest.mark.timeout(3_600)
@@ -193,8 +187,8 @@ def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
     """
     record = Record()
     with loop_disk(tmp_path, options="errors=remount-ro") as disk:
-        with started(disk.home) as daemon:
-            record.note("started")
+        # What was written and not synced is gone.
+        with life(disk.home, record, how="power") as daemon:
             with load(daemon.address, record, "read-only"):
                 time.sleep(0.2)
                 trigger = Path("/sys/fs/ext4") / Path(disk.device).name / "trigger_fs_error"
@@ -203,11 +197,7 @@ def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
                     trigger.write_text("a test of delayd")
                 assert wait_for_exit(daemon) == Exit.JOURNAL_FAILED, daemon.log()
             assert "the journal failed" in daemon.log()
-        record.note("stopped", how="power")  # what was written and not synced is gone
-        with pytest.raises(DaemonNotStarted) as caught, started(disk.home):
-            pass
-        assert caught.value.exit_code == Exit.JOURNAL_FAILED
-        assert "Read-only file system" in caught.value.log
+        assert "Read-only file system" in refused(disk.home, Exit.JOURNAL_FAILED)
         disk.power_off()
         run("e2fsck", "-f", "-p", disk.device, fine=(0, 1))
         disk.power_on()
@@ -224,18 +214,18 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
         record.has_space = False
         limit = rng.choice((50_000, 140_000, 250_000))
         before = (need("prlimit"), f"--fsize={limit}:unlimited")
-        with started(home, segment_bytes="1MiB", before=before) as daemon:
-            record.note("started")
-            with load(daemon.address, record, str(rng.random())) as crew:
-                if limit < LIMITED_BYTES:
-                    until(partial(has_refused, crew))
-                time.sleep(0.2)
-                resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (-1, -1))
-                wait_for_puts(record)
-                assert not any(worker.has_lost_it for worker in crew), daemon.log()
-                assert not refusals(crew)["delete"], "a delete was refused"
-                daemon.kill()
-            record.note("stopped", how="kill")
+        with (
+            life(home, record, segment_bytes="1MiB", before=before) as daemon,
+            load(daemon.address, record, str(rng.random())) as crew,
+        ):
+            if limit < LIMITED_BYTES:
+                until(partial(has_refused, crew))
+            time.sleep(0.2)
+            resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (-1, -1))
+            wait_for_puts(record)
+            assert not any(worker.has_lost_it for worker in crew), daemon.log()
+            assert not refusals(crew)["delete"], "a delete was refused"
+            daemon.kill()
         look_at_the_rest(home, record)
 
 
@@ -249,21 +239,16 @@ def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs)
         home = quick_path / str(rng.random())
         record = Record()
         record.has_space = False
-        with started(home, segment_bytes=SEGMENTS) as daemon:
-            record.note("started")
-            with load(daemon.address, record, str(rng.random())):
-                time.sleep(rng.uniform(0.05, 0.2))
-                written = daemon_file(home)
-                limit = written + rng.randrange(200)
-                resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (limit, -1))
-                time.sleep(0.2)
-                code = daemon.process.poll()
-                assert code in {None, Exit.JOURNAL_FAILED}, daemon.log()
-                daemon.kill()
-            record.note("stopped", how="kill")
+        with (
+            life(home, record, segment_bytes=SEGMENTS) as daemon,
+            load(daemon.address, record, str(rng.random())),
+        ):
+            time.sleep(rng.uniform(0.05, 0.2))
+            written = frame_ends(max(home.glob("segment-*")).read_bytes())[-1]
+            limit = written + rng.randrange(200)
+            resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (limit, -1))
+            time.sleep(0.2)
+            code = daemon.process.poll()
+            assert code in {None, Exit.JOURNAL_FAILED}, daemon.log()
+            daemon.kill()
         look_at_the_rest(home, record)
-
-
-def daemon_file(home: Path) -> int:
-    """Return how far the newest file of the log is written by now."""
-    return frame_ends(max(home.glob("segment-*")).read_bytes())[-1]

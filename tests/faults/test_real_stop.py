@@ -11,7 +11,13 @@ import pytest
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import said, started, systemd, wait_for_exit
-from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
+from tests.faults.real_load import (
+    Record,
+    life,
+    load,
+    look_at_all,
+    look_at_the_rest,
+)
 
 WATCHDOG_S: Final = 1.0
 """What the daemon is told; it says that it is alive twice as often."""
@@ -19,17 +25,13 @@ WATCHDOG_S: Final = 1.0
 
 def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> None:
     """Start, work, and send SIGTERM: it ends, within the minute of `wait_for_exit`."""
-    with started(directory, "--sync", policy) as daemon:
-        record.note("started")
-        with PatientClient(daemon.address) as client:
-            look(client, record)
-        record.check("after the stop before")
+    with life(directory, record, "--sync", policy, how="stop") as daemon:
+        look_at_all(daemon, record, "after the stop before")
         with load(daemon.address, record, str(rng.random())):
             time.sleep(rng.uniform(0.02, 0.3))
             daemon.process.send_signal(rng.choice((signal.SIGTERM, signal.SIGINT)))
             code = wait_for_exit(daemon)
         assert code == Exit.OK, daemon.log()
-    record.note("stopped", how="stop")
 
 
 @pytest.mark.timeout(3_600)
@@ -61,9 +63,8 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
             "NOTIFY_SOCKET": str(quick_path / "notify"),
             "WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000)),
         }
-        with started(directory, environment=variables) as daemon:
+        with life(directory, record, environment=variables) as daemon:
             said(listener, "READY=1")
-            record.note("started")
             with load(daemon.address, record, "hangs", workers=1):
                 for _ in range(3):
                     said(listener, "WATCHDOG=1")
@@ -74,7 +75,6 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
                 daemon.process.send_signal(signal.SIGABRT)
                 daemon.process.send_signal(signal.SIGCONT)
                 assert wait_for_exit(daemon) == -signal.SIGABRT
-        record.note("stopped", how="kill")
     look_at_the_rest(directory, record)
     runs.count("T-D1 watchdog", 1, "kills")
 

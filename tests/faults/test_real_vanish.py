@@ -1,6 +1,5 @@
 """T-V: files and directories that vanish below a daemon, or while it is stopped."""
 
-import http.client
 import os
 import shutil
 import time
@@ -12,15 +11,15 @@ import pytest
 
 from delayd.exits import Exit
 from delayd.limits import LOOK_MS
-from delayd.testing.daemon import Daemon, DaemonNotStarted
+from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import wait_for_exit
+from tests.faults.real_daemon import refused, wait_for_exit
 from tests.faults.real_load import wait_for_log_end
+from tests.http_client import HTTP, HttpClient
 from tests.journal.journals import frame_ends
 from tests.line_client import LineClient
 from tests.rigs.process import daemon_of
 
-HTTP: Final = ("--http", "127.0.0.1:0")
 JOBS: Final = 30
 Damage = Callable[[Path], object]
 INTERVAL: Final = pytest.param("interval", marks=pytest.mark.long)
@@ -59,17 +58,12 @@ def put(client: LineClient, jobs: int) -> int:
 
 def jobs_in(daemon: Daemon) -> int:
     with LineClient(daemon.address) as client:
-        figures = client.ask("stats").splitlines()
-    return next(int(line.split()[1]) for line in figures if line.startswith("current-jobs-ready"))
+        return int(client.stats()["current-jobs-ready"])
 
 
 def ready(daemon: Daemon) -> int:
-    connection = http.client.HTTPConnection(*daemon.http_address, timeout=60)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    with HttpClient(daemon.http_address) as client:
+        return client.ask("GET", "/readyz").status
 
 
 # --- Below a running daemon ----------------------------------------------------------------------
@@ -209,10 +203,7 @@ def test_v3_a_log_that_ends_too_early_is_refused(
         end(daemon)
     damage(directory, copy)
     before = {path: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
-    with pytest.raises(DaemonNotStarted) as refused:
-        daemon_of(directory)
-    assert refused.value.exit_code == Exit.CORRUPT_JOURNAL
-    assert f"{directory}/log-end" in refused.value.log
+    assert f"{directory}/log-end" in refused(directory, Exit.CORRUPT_JOURNAL)
     assert all(path.read_bytes() == content for path, content in before.items())
     (directory / "log-end").unlink()
     with daemon_of(directory) as daemon:
@@ -230,10 +221,7 @@ def test_v4_what_is_no_file_is_refused_by_name(
         daemon.kill()
     wrong = tmp_path / "segment-0000000002.log"
     kind(wrong)
-    with pytest.raises(DaemonNotStarted) as refused:
-        daemon_of(tmp_path)
-    assert refused.value.exit_code == Exit.CORRUPT_JOURNAL
-    assert f"{wrong} is no file" in refused.value.log
+    assert f"{wrong} is no file" in refused(tmp_path, Exit.CORRUPT_JOURNAL)
     wrong.unlink() if kind is os.mkfifo else wrong.rmdir()
     with daemon_of(tmp_path) as daemon:
         assert jobs_in(daemon) == JOBS

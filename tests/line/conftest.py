@@ -1,7 +1,11 @@
 import os
 import resource
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.rigs.line_sockets import ServerRig
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +16,15 @@ def _the_same_process_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     urandom = os.urandom
     # The 7 bytes of `instance_id`; certificates need true ones.
     monkeypatch.setattr(os, "urandom", lambda size: bytes(7) if size == 7 else urandom(size))
+
+
+@pytest.fixture
+def rig() -> Iterator[ServerRig]:
+    with ServerRig() as rig:
+        yield rig
+
+
+@pytest.fixture
+def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
+    with ServerRig(path=tmp_path / "line.sock") as rig:
+        yield rig

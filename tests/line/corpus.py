@@ -1,9 +1,15 @@
-"""What clients say on the line and what they get: the facts of corpus.txt, which says how."""
+"""What clients say on the line and what they get: the facts of corpus.txt, which says how.
+
+A `LinePlay` reads the steps of stories.txt and sockets.txt, which use the same notation.
+"""
 
 import re
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.rigs.written import facts_of
 
 BODY_BYTES_MAX: Final = 20
 
@@ -20,11 +26,11 @@ class Exchange(NamedTuple):
 
     @property
     def request(self) -> bytes:
-        return b"".join(line + b"\r\n" for line in self.sent)
+        return whole(self.sent)
 
     @property
     def response(self) -> bytes:
-        return b"".join(line + b"\r\n" for line in self.replies)
+        return whole(self.replies)
 
 
 def lines_in(text: str) -> Iterator[bytes]:
@@ -38,17 +44,52 @@ def lines_in(text: str) -> Iterator[bytes]:
         yield from [data] * int(times or 1)
 
 
+def whole(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\r\n" for line in lines)
+
+
 def exchanges() -> Iterator[Exchange]:
-    text = (Path(__file__).parent / "corpus.txt").read_text()
-    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\n    ", " ")
-    for part in text.split("== ")[1:]:
-        head, *told = part.strip("\n").split("\n")
-        fact, _, ours = head.partition(" | ")
-        assert ours in {"", "ours"}, head
-        sides: dict[str, tuple[bytes, ...]] = {">": (), "<": ()}
-        for line in told:
-            sides[line[0]] += tuple(lines_in(line[2:]))
-        yield Exchange(fact, bool(ours), sides[">"], sides["<"])
+    for fact in facts_of(Path(__file__).parent / "corpus.txt", separator=""):
+        assert {*fact.options} <= {"ours"}, fact
+        said, answered = (
+            tuple(line for step in fact.steps if step[0] == mark for line in lines_in(step[2:]))
+            for mark in "><"
+        )
+        yield Exchange(fact.name, bool(fact.options), said, answered)
 
 
 EXCHANGES: Final = tuple(exchanges())
+
+
+class LinePlay(ABC):
+    """A story of several clients on its way: `a> LINES`, `a~ DATA`, `a< LINES`, `a< ~ DATA`."""
+
+    def step(self, step: str) -> None:
+        name, mark, told = step[:1], step[1:2], step[3:]
+        if mark == "<" and told.startswith("~ "):
+            (part,) = self.lines(told[2:])
+            found = self.heard(name)
+            assert part in found, found
+        elif mark == "<":
+            assert self.heard(name) == whole(self.lines(told))
+        elif mark == "~":  # as it is, without CRLF
+            self.says(name, b"".join(self.lines(told)))
+        elif mark == ">":
+            self.says(name, whole(self.lines(told)))
+        else:
+            self.arrange(*step.split())
+
+    def lines(self, told: str) -> Iterator[bytes]:
+        return lines_in(told)
+
+    @abstractmethod
+    def says(self, name: str, data: bytes) -> None:
+        """Have a client say this, and everything happen that follows."""
+
+    @abstractmethod
+    def heard(self, name: str) -> bytes:
+        """Return what it has been answered since the last call."""
+
+    @abstractmethod
+    def arrange(self, word: str, *words: str) -> None:
+        """Take any other step."""

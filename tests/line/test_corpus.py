@@ -21,8 +21,3 @@ def test_every_exchange_goes_the_same_in_any_pieces(exchange: Exchange, rng: ran
         rig = LineRig(BODY_BYTES_MAX)
         assert rig.client().says(*pieces(exchange.request)) == exchange.response
         assert (rig.state(), rig.log) == (whole.state(), whole.log)
-
-
-def test_every_fact_is_told_once() -> None:
-    facts = [exchange.fact for exchange in EXCHANGES]
-    assert len(set(facts)) == len(facts)

@@ -3,33 +3,18 @@ import os
 import resource
 import select
 import socket
-import struct
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
 from delayd.line import replies
-from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off, reset
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000
 PUT_BIG = b"put 0 0 60 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
 FOUND_BIG = b"FOUND 1 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
 SMALL_BUFFERS = 4_096
-
-
-@pytest.fixture
-def rig() -> Iterator[ServerRig]:
-    with ServerRig() as rig:
-        yield rig
-
-
-@pytest.fixture
-def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
-    with ServerRig(path=tmp_path / "line.sock") as rig:
-        yield rig
 
 
 def receive_all(rig: ServerRig, client: socket.socket, count: int) -> bytes:
@@ -263,12 +248,6 @@ def test_the_input_of_a_client_that_has_ended_is_read_in_pieces(rig: ServerRig) 
     assert b"current-jobs-ready: %d\n" % puts in heard(other)
 
 
-def reset(client: socket.socket) -> None:
-    """Close without a word, so that the other side sees an error."""
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
-
-
 # --- Coming --------------------------------------------------------------------------------------
 
 
@@ -324,12 +303,6 @@ def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
         assert is_cut_off(rig.client())
     rig.says(rig.client(), b"list-tube-used\r\n")
     assert len(rig.clients) == 1
-
-
-def test_clients_that_say_nothing_cost_nothing(rig: ServerRig) -> None:
-    for _ in range(10):
-        rig.client()
-    assert rig.is_quiet(within_s=0.05)
 
 
 def test_after_the_listeners_were_let_go_nobody_is_accepted(rig: ServerRig) -> None:

@@ -43,14 +43,6 @@ def test_a_server_refuses_too_many_unauthenticated_clients(monkeypatch: pytest.M
         assert heard(late) == UNAUTHORIZED
 
 
-def test_connections_beyond_the_highest_number_are_counted() -> None:
-    reasons = Refusals()
-    with ServerRig(connections_max=1, refusals=reasons) as rig:
-        rig.client()
-        assert is_cut_off(rig.client())
-    assert reasons.by_reason == {"TOO_MANY_CONNECTIONS": 1}
-
-
 def test_new_connections_are_closed_while_another_daemon_may_own_the_log() -> None:
     reasons = Refusals()
     with ServerRig(refusals=reasons) as rig:

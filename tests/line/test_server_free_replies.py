@@ -6,13 +6,10 @@ left without waiting.
 
 import random
 import socket
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from delayd.core.operations.tick import advance
-from delayd.core.times import PlayedMs, RequestMs
 from delayd.line.server import Client, LineServer
 from delayd.net.poller import IN
 from tests.rigs.line_sockets import ServerRig, heard, plain
@@ -23,12 +20,6 @@ RESERVED: Final = b"RESERVED %d 1\r\nx\r\n"
 
 
 @pytest.fixture
-def rig() -> Iterator[ServerRig]:
-    with ServerRig() as made:
-        yield made
-
-
-@pytest.fixture
 def producer(rig: ServerRig) -> socket.socket:
     return rig.client()
 
@@ -36,15 +27,6 @@ def producer(rig: ServerRig) -> socket.socket:
 @pytest.fixture
 def consumer(rig: ServerRig) -> socket.socket:
     return rig.client()
-
-
-def passes(rig: ServerRig, ms: int) -> None:
-    """Let time pass, what is due happen, and a turn end."""
-    rig.now_ms = RequestMs(rig.now_ms + ms)
-    while advance(rig.engine, PlayedMs(rig.now_ms - 1), rig.now_ms):
-        pass
-    rig.end_turn()
-    rig.turn_until_quiet()
 
 
 # --- What must wait ------------------------------------------------------------------------------
@@ -61,7 +43,7 @@ def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
     rig.durable.durable_id = 2
     rig.says(producer, DELAYED_PUT + b"use other\r\n" + DELAYED_PUT)
     rig.sends.clear()
-    passes(rig, 1_002)
+    rig.pass_ms(1_002)
     assert heard(consumer) == RESERVED % 1 + RESERVED % 3
     waited = rig.clients[1]
     assert plain(waited).getpeername() == consumer.getsockname()
@@ -108,7 +90,7 @@ def conversation(rng: random.Random, *, may_be_free: bool) -> tuple[list[bytes],
                 clients[number].sendall(rng.choice(WORDS))
                 rig.turn_until_quiet(some=is_read_from(rig, clients[number]))
             elif chance < 0.8:
-                passes(rig, rng.choice((1, 1_001)))
+                rig.pass_ms(rng.choice((1, 1_001)))
             elif chance < 0.9:
                 rig.holds = True
                 rig.release(rng.randrange(4))

@@ -4,9 +4,8 @@ The clock of these tests moves a millisecond whenever it is read.
 """
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -27,17 +26,15 @@ def moving(step_ms: int = 1) -> Callable[[], int]:
 
 
 @pytest.fixture
-def rig() -> Iterator[ServerRig]:
-    with ServerRig() as rig:
-        rig.read_elapsed_ms = moving()
-        yield rig
+def rig(rig: ServerRig) -> ServerRig:
+    rig.read_elapsed_ms = moving()
+    return rig
 
 
 @pytest.fixture
-def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
-    with ServerRig(path=tmp_path / "line.sock") as rig:
-        rig.read_elapsed_ms = moving()
-        yield rig
+def unix_rig(unix_rig: ServerRig) -> ServerRig:
+    unix_rig.read_elapsed_ms = moving()
+    return unix_rig
 
 
 def test_who_sends_many_commands_holds_nobody_longer_than_a_slice(rig: ServerRig) -> None:

@@ -1,22 +1,17 @@
 """What clients do to a server with real sockets; sockets.txt says how it is written."""
 
 import socket
-import struct
 from pathlib import Path
 
 import pytest
 
-from delayd.core.operations.tick import advance
 from delayd.core.stats.refusals import Refusals
-from delayd.core.times import PlayedMs, RequestMs
-from tests.line.corpus import lines_in
-from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
+from tests.line.corpus import LinePlay, lines_in, whole
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off, reset
 from tests.rigs.written import Fact, facts_of
 
 
-class Play:
-    """One story on its way."""
-
+class Play(LinePlay):
     def __init__(self, rig: ServerRig, reasons: Refusals) -> None:
         self.rig = rig
         self.reasons = reasons
@@ -28,22 +23,16 @@ class Play:
         return self.clients[name]
 
     def step(self, step: str) -> None:
-        name, mark, told = step[:1], step[1:2], step[3:]
-        match mark:
-            case ">":
-                self.rig.says(self.client(name), whole(told))
-            case "~":
-                self.rig.says(self.client(name), b"".join(lines_in(told)))
-            case "+":
-                self.client(name).sendall(whole(told))
-            case "<" if told.startswith("~ "):
-                (part,) = lines_in(told.removeprefix("~ "))
-                found = heard(self.client(name))
-                assert part in found, found
-            case "<":
-                assert heard(self.client(name)) == whole(told)
-            case _:
-                self.arrange(*step.split())
+        if step[1] == "+":
+            self.client(step[0]).sendall(whole(lines_in(step[3:])))
+        else:
+            super().step(step)
+
+    def says(self, name: str, data: bytes) -> None:
+        self.rig.says(self.client(name), data)
+
+    def heard(self, name: str) -> bytes:
+        return heard(self.client(name))
 
     def arrange(self, word: str, *words: str) -> None:
         rig = self.rig
@@ -54,10 +43,8 @@ class Play:
                 self.client(words[0]).shutdown(socket.SHUT_WR)
             case "close":
                 self.client(words[0]).close()
-            case "reset":  # without a word, so that the other side sees an error
-                linger = struct.pack("ii", 1, 0)
-                self.client(words[0]).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                self.client(words[0]).close()
+            case "reset":
+                reset(self.client(words[0]))
             case "cut":
                 assert is_cut_off(self.client(words[0]))
             case "turn":
@@ -74,11 +61,7 @@ class Play:
                 rig.release()
                 rig.turn_until_quiet()
             case "wait":
-                rig.now_ms = RequestMs(rig.now_ms + round(float(words[0]) * 1_000))
-                while advance(rig.engine, PlayedMs(rig.now_ms - 1), rig.now_ms):
-                    pass
-                rig.end_turn()
-                rig.turn_until_quiet()
+                rig.pass_ms(round(float(words[0]) * 1_000))
             case "elapse":
                 rig.elapses(float(words[0]))
             case "clients":
@@ -98,10 +81,6 @@ class Play:
                 assert self.reasons.by_reason == {name: int(count) for name, count in reasons}
             case _:
                 raise AssertionError(f"no step: {word}")
-
-
-def whole(told: str) -> bytes:
-    return b"".join(line + b"\r\n" for line in lines_in(told))
 
 
 @pytest.mark.parametrize(

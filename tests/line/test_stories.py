@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.topics import configure
 from delayd.core.session import Session
 from delayd.core.targets import Target
-from tests.line.corpus import lines_in
+from tests.line.corpus import LinePlay, lines_in
 from tests.rigs.line import WRONG, Client, LineRig
 from tests.rigs.written import Fact, facts_of
 
@@ -28,9 +29,7 @@ def vet(target: Target) -> Target:
     return target
 
 
-class Play:
-    """One story on its way."""
-
+class Play(LinePlay):
     def __init__(self, rig: LineRig) -> None:
         self.rig = rig
         self.clients: dict[str, Client] = {}
@@ -43,34 +42,17 @@ class Play:
             self.clients[name] = self.rig.client()
         return self.clients[name]
 
-    def step(self, step: str) -> None:
-        name, mark, told = step[:1], step[1:2], step[3:]
-        if mark == ">":
-            self.said[name] += self.client(name).says(b"".join(map(self.line, lines_in(told))))
-        elif mark == "~":  # as it is, without CRLF
-            (data,) = lines_in(told)
-            self.said[name] += self.client(name).says(self.put_in(data))
-        elif mark == "<":
-            self.check(name, told)
-        else:
-            word, *words = step.split()
-            self.arrange(word, words)
+    def lines(self, told: str) -> Iterator[bytes]:
+        for line in lines_in(told):
+            yield re.sub(rb"\$[a-z]+", lambda m: self.names.get(m[0].decode(), m[0]), line)
 
-    def put_in(self, data: bytes) -> bytes:
-        return re.sub(rb"\$[a-z]+", lambda m: self.names.get(m[0].decode(), m[0]), data)
+    def says(self, name: str, data: bytes) -> None:
+        self.said[name] += self.client(name).says(data)
 
-    def line(self, data: bytes) -> bytes:
-        return self.put_in(data) + b"\r\n"
+    def heard(self, name: str) -> bytes:
+        return self.said.pop(name, b"") + self.client(name).replies()
 
-    def check(self, name: str, told: str) -> None:
-        found = self.said.pop(name, b"") + self.client(name).replies()
-        if told.startswith("~ "):
-            (part,) = lines_in(told.removeprefix("~ "))
-            assert part in found, found
-        else:
-            assert found == b"".join(map(self.line, lines_in(told)))
-
-    def arrange(self, word: str, words: list[str]) -> None:
+    def arrange(self, word: str, *words: str) -> None:
         rig = self.rig
         match word:
             case "wait":

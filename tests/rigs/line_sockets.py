@@ -16,14 +16,16 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
+from delayd.core.operations.tick import advance
 from delayd.core.stats.refusals import Refusals
-from delayd.core.times import RequestMs
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import JOB_ID_MAX
 from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
@@ -162,6 +164,14 @@ class ServerRig:
             self.turn_until_quiet()
         self.elapsed_ms = ends_ms
 
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, what is due happen, and a turn end."""
+        self.now_ms = RequestMs(self.now_ms + ms)
+        while advance(self.engine, PlayedMs(self.now_ms - 1), self.now_ms):
+            pass
+        self.end_turn()
+        self.turn_until_quiet()
+
     def turn(self) -> None:
         self.poller.serve(self.poller.poll(0))
         self.end_turn()
@@ -235,6 +245,12 @@ def heard(client: socket.socket) -> bytes:
             data += more
     client.settimeout(ARRIVAL_S_MAX)
     return data
+
+
+def reset(client: socket.socket) -> None:
+    """Close without a word, so that the other side sees an error."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
 
 
 def is_cut_off(client: socket.socket) -> bool:

@@ -35,7 +35,7 @@ class Fact(NamedTuple):
 
 
 def facts_of(path: Path, separator: str = " | ") -> list[Fact]:
-    """Return what the file says, in its order."""
+    """Return what the file says, in its order; without a separator each line is a step as it is."""
     found = []
     for part in path.read_text().split("\n== ")[1:]:
         head, *lines = part.splitlines()
@@ -52,6 +52,9 @@ def _steps(lines: list[str], separator: str) -> Iterator[str]:
             whole[-1] += f" {line.strip()}"
         elif line and not line.startswith("#"):
             whole.append(line)
+    if not separator:
+        yield from whole
+        return
     for line in whole:
         for step in line.split(separator):
             yield from _spread(step)
