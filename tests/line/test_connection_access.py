@@ -333,18 +333,7 @@ def test_deletes_in_a_run_are_looked_at_one_by_one_where_they_differ(rng: random
 
 @pytest.mark.thorough
 def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Random) -> None:
-    words = [
-        b"secret",
-        b"mine",
-        b"default",
-        b"1",
-        b"2",
-        b"0",
-        b"k",
-        b"60",
-        b"state=ready",
-        b"dry=1",
-    ]
+    words = b"secret mine default 1 2 0 k 60 state=ready dry=1".split()
     gaps = [b" ", b" ", b" ", b"  ", b"", b"\t", b"\r", b"\n"]
     heads = [*(command.word for command in COMMANDS if command.word != b"quit"), b"put "]
     rig = LineRig(is_virtual=True, needs_token=True)

@@ -15,15 +15,11 @@ TUBES = (b"default", b"a", b"b")
 CLIENTS = 4
 
 
-def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
+def both(*said: bytes) -> bytes:
     """What is answered to the same pieces in runs and one by one, with the same effects."""
     rigs = LineRig(), LineRig()
     replies = []
     for rig, one_by_one in zip(rigs, (False, True), strict=True):
-        producer = rig.client()
-        for _ in range(jobs):
-            producer.says(b"put 0 0 60 2\r\nhi\r\n")
-        rig.engine.draining = draining
         replies.append(rig.client(one_by_one=one_by_one).says(*said))
     assert replies[0] == replies[1]
     assert rigs[0].state() == rigs[1].state()
@@ -39,35 +35,6 @@ def test_an_incomplete_last_put_is_finished_by_what_follows(cut: int) -> None:
     replies = b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
     assert both(PUT * 2 + PUT[:cut], PUT[cut:]) == replies
     assert both(PUT * 2 + PUT[:cut], *bytewise(PUT[cut:])) == replies
-
-
-def test_every_put_of_a_run_is_refused_while_draining() -> None:
-    wrong = b"put 0 9 60 2\r\nhixy"
-    assert both(PUT * 2 + wrong + PUT, draining=True) == (
-        b"DRAINING\r\nDRAINING\r\nEXPECTED_CRLF\r\nDRAINING\r\n"
-    )
-
-
-def test_refused_puts_take_ids() -> None:
-    rig = LineRig()
-    client = rig.client()
-    rig.engine.draining = True
-    client.says(PUT * 2)
-    rig.engine.draining = False
-    assert client.says(PUT) == b"INSERTED 3\r\n"
-
-
-def test_a_delete_of_a_run_may_repeat_an_id_or_name_none() -> None:
-    ids = (1, 1, 9, 0, 2, 10**18, 3, 18_446_744_073_709_551_615, 4, 4)
-    done = (1, 0, 0, 0, 1, 0, 1, 0, 1, 0)
-    said = b"".join(b"delete %d\r\n" % job_id for job_id in ids)
-    expected = b"".join(b"DELETED\r\n" if it else b"NOT_FOUND\r\n" for it in done)
-    assert both(said, jobs=4) == expected
-
-
-def test_an_id_beyond_64_bits_ends_the_run() -> None:
-    said = b"delete 1\r\ndelete 18446744073709551616\r\ndelete 99999999999999999999\r\ndelete 2\r\n"
-    assert both(said, jobs=2) == b"DELETED\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nDELETED\r\n"
 
 
 def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:

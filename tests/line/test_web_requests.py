@@ -73,20 +73,3 @@ def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
     assert unknown.says(browser_post(b"/" + b"x" * 500, body)) == replies.NOT_HTTP
     assert unknown.connection.is_closing
     assert unknown.peer.principal is None
-
-
-def test_replies_to_what_came_before_still_leave() -> None:
-    client = LineRig().client()
-    assert client.says(PUT + browser_post(b"/", COMMANDS)) == b"INSERTED 1\r\n" + replies.NOT_HTTP
-    assert client.connection.is_closing
-
-
-@pytest.mark.parametrize("kind", ["known", "a unknown"])
-def test_each_is_counted_once(kind: str) -> None:
-    rig = LineRig(needs_token=True)
-    client = rig.client() if kind == "known" else rig.unauthenticated()
-    for path in (b"/", b"/" + b"x" * 500):
-        client.says(browser_post(path, COMMANDS))
-        client.closes()
-        client = rig.client() if kind == "known" else rig.unauthenticated()
-    assert rig.refusals.by_reason == {"HTTP_REQUEST": 2}
