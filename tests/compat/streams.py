@@ -12,6 +12,7 @@ milliseconds need not know.
 import random
 import string
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 LEGAL: Final = string.ascii_letters + string.digits + "-+/;.$_()"
@@ -51,18 +52,18 @@ class Commands:
         self._makers = (
             (24, self.put),
             (14, self.reserve),
-            (7, self.delete),
+            (7, partial(self._line_of, "delete", self.job)),
             (7, self.release),
             (6, self.bury),
             (4, self.kick),
-            (3, self.kick_job),
-            (3, self.touch),
-            (3, self.reserve_job),
+            (3, partial(self._line_of, "kick-job", self.job)),
+            (3, partial(self._line_of, "touch", self.job)),
+            (3, partial(self._line_of, "reserve-job", self.job)),
             (5, self.peek),
             (5, self.stats),
-            (5, self.use),
-            (6, self.watch),
-            (4, self.ignore),
+            (5, partial(self._line_of, "use", self.tube)),
+            (6, partial(self._line_of, "watch", self.tube)),
+            (4, partial(self._line_of, "ignore", self.tube)),
             (3, self.pause),
             (3, self.lists),
             (5, self.typo),
@@ -161,12 +162,6 @@ class Commands:
         odd = ("", "x", "0x1", "-0", "+0", str(2**32), "9" * 30, "-" + "9" * 30, " 77x", "\t100")
         return self._line("reserve-with-timeout " + self.rng.choice(whole + odd))
 
-    def reserve_job(self) -> bytes:
-        return self._line(f"reserve-job {self.job()}")
-
-    def delete(self) -> bytes:
-        return self._line(f"delete {self.job()}")
-
     def release(self) -> bytes:
         priority, delay = self.priority(), self.delay()
         kind = self.rng.random()
@@ -191,12 +186,6 @@ class Commands:
         many = ("1", "1", "2", "3", "10")
         return self._line("kick " + self.rng.choice((*many, *many, *odd, *bad)))
 
-    def kick_job(self) -> bytes:
-        return self._line(f"kick-job {self.job()}")
-
-    def touch(self) -> bytes:
-        return self._line(f"touch {self.job()}")
-
     def peek(self) -> bytes:
         which = ("peek-ready", "peek-delayed", "peek-buried", f"peek {self.job()}")
         return self._line(self.rng.choice(which))
@@ -204,15 +193,6 @@ class Commands:
     def stats(self) -> bytes:
         of = (f"stats-job {self.job()}", f"stats-tube {self.tube()}", "stats")
         return self._line(self.rng.choice(of))
-
-    def use(self) -> bytes:
-        return self._line(f"use {self.tube()}")
-
-    def watch(self) -> bytes:
-        return self._line(f"watch {self.tube()}")
-
-    def ignore(self) -> bytes:
-        return self._line(f"ignore {self.tube()}")
 
     def pause(self) -> bytes:
         seconds = self.rng.choice(("0", "0", "0", " 0", "100", str(U32_MAX)))
@@ -255,18 +235,11 @@ class Commands:
     def framing_noise(self) -> bytes:
         """Bytes that may be part of a line, end one, or hide its end: any number of replies."""
         longest = self.rng.choice((1, 60, 221, 222, 223, 224, 225, 445, 446, 447, 448, 449, 700))
-        return self.rng.choice(
-            (
-                b"o" * longest,
-                b"\r\n",
-                b"\r",
-                b"\n",
-                b"\0",
-                b"\r\r\n",
-                b"stats\r",
-                b"put 0 0 0 3\r\n",
-            )
-        )
+        ends = (b"\r\n", b"\r", b"\n", b"\0", b"\r\r\n")
+        return self.rng.choice((b"o" * longest, *ends, b"stats\r", b"put 0 0 0 3\r\n"))
+
+    def _line_of(self, word: str, draw: Callable[[], str]) -> bytes:
+        return self._line(f"{word} {draw()}")
 
     def _padded(self, number: int) -> str:
         kind = self.rng.random()

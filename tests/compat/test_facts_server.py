@@ -158,19 +158,21 @@ def test_a_kept_job_comes_back_with_all_that_it_was(durable: Durable) -> None:
 
 def test_jobs_come_back_in_the_state_in_which_they_were(durable: Durable) -> None:
     client = durable.connect()
-    ready, delayed, buried, deleted, released = (
-        client.put(delay=100 if number == 1 else 0) for number in range(5)
-    )
-    for job in (buried, released):
+    ready, buried, deleted, released, kicked = (client.put() for _ in range(5))
+    delayed, hurried = client.put(delay=100), client.put(delay=100)
+    for job in (buried, released, kicked):
         client.ask(f"reserve-job {job}")
     client.ask(f"bury {buried} 0")
+    client.ask(f"bury {kicked} 0")
+    assert client.ask(f"kick-job {kicked}") == client.ask(f"kick-job {hurried}") == "KICKED"
     client.ask(f"release {released} 0 100")
     client.ask(f"delete {deleted}")
     client = durable.killed_and_restarted()
     assert client.ask(f"peek {deleted}") == "NOT_FOUND"
-    expected = {ready: "ready", delayed: "delayed", released: "delayed", buried: "buried"}
+    expected = {ready: "ready", kicked: "ready", hurried: "ready", buried: "buried"}
+    expected |= {delayed: "delayed", released: "delayed"}
     assert {job: client.stats(f"stats-job {job}")["state"] for job in expected} == expected
-    assert client.put() == 6
+    assert client.put() == 8
 
 
 def test_a_reserved_job_comes_back_at_the_latest_when_its_ttr_is_over(durable: Durable) -> None:
@@ -179,17 +181,6 @@ def test_a_reserved_job_comes_back_at_the_latest_when_its_ttr_is_over(durable: D
     client.ask("reserve")
     client = durable.killed_and_restarted()
     assert client.ask("reserve-with-timeout 30") == f"RESERVED {job} 1\r\nx"
-
-
-def test_a_kicked_job_stays_kicked(durable: Durable) -> None:
-    client = durable.connect()
-    delayed, buried = client.put(delay=100), client.put()
-    client.ask(f"reserve-job {buried}")
-    client.ask(f"bury {buried} 0")
-    assert client.ask(f"kick-job {buried}") == client.ask(f"kick-job {delayed}") == "KICKED"
-    client = durable.killed_and_restarted()
-    for job in (delayed, buried):
-        assert client.stats(f"stats-job {job}")["state"] == "ready"
 
 
 def test_a_delayed_job_fires_at_its_time_although_the_server_was_killed(durable: Durable) -> None:

@@ -17,7 +17,6 @@ from delayd.cli.main import invoke
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Tally, body_of, tally_of
 from delayd.core.job_record import HEADER, State, state_of
-from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
@@ -26,6 +25,7 @@ from tests import servers
 from tests.binlog.binlogs import BURIED, CREATED_NS, file_of, full, short
 from tests.compat.conftest import needs_beanstalkd
 from tests.line_client import LineClient
+from tests.rigs.engine import played
 
 KEPT: Final = Path(__file__).parent / "binlogs" / "beanstalkd-1.12"
 LONGEST_S: Final = 2**32 - 1
@@ -108,9 +108,8 @@ def imported(binlog_dir: Path, data_dir: Path) -> Engine:
         frames = list(journal.replay())
     finally:
         journal.close()
-    replay = Replay(Engine(start_ms=frames[0].time_ms))
-    for frame in frames:
-        replay.play(frame.payload)
+    replay = played(frames)
+    assert replay is not None
     replay.finish(PlayedMs(frames[-1].time_ms))
     return replay.engine
 

@@ -767,14 +767,9 @@ class LineWorld:
         count, after, _, *rows = said.encode("latin-1").decode().splitlines()[1:]
         groups = [json.loads(row.removeprefix("- ")) for row in rows]
         assert int(count.removeprefix("count: ")) >= len(groups)
-        assert (
-            after
-            == "after: "
-            + json.dumps(
-                groups[-1]["name"] if which.get("limit") == len(groups) != int(count[7:]) else ""
-            )
-            or "order" in which
-        )
+        has_more = which.get("limit") == len(groups) != int(count[7:])
+        last = json.dumps(groups[-1]["name"] if has_more else "")
+        assert after == f"after: {last}" or "order" in which
         for each in groups:
             told = group_of_line(each, self.now_ms)
             assert told == group_truth(self.engine, topic, each["name"], self.now_ms)
@@ -1087,26 +1082,27 @@ class HttpWorld:
         return [row["name"] for row in rows]
 
     def pause(self, topic: str, seconds: float) -> None:
-        act, given = ("pause", {"duration": seconds}) if seconds else ("resume", None)
-        told = self._ask("POST", f"/topics/{topic}/{act}", given).json
-        assert told == {"paused_until": self._ask("GET", f"/topics/{topic}").json["paused_until"]}
+        self._pause(f"/topics/{topic}", seconds)
 
     def pause_group(self, topic: str, group: str, seconds: float) -> None:
+        self._pause(self._group(topic, group), seconds)
+
+    def _pause(self, path: str, seconds: float) -> None:
         act, given = ("pause", {"duration": seconds}) if seconds else ("resume", None)
-        path = f"/topics/{topic}/groups/{quote(group, safe='')}"
         told = self._ask("POST", f"{path}/{act}", given).json
         assert told == {"paused_until": self._ask("GET", path).json["paused_until"]}
 
+    def _group(self, topic: str, name: str) -> str:
+        return f"/topics/{topic}/groups/{quote(name, safe='')}"
+
     def group(self, topic: str, name: str) -> dict[str, Any]:
-        told = self._ask("GET", f"/topics/{topic}/groups/{quote(name, safe='')}").json
-        return group_told(told, self._wall_ms)
+        return group_told(self._ask("GET", self._group(topic, name)).json, self._wall_ms)
 
     def groups(self, topic: str, **which: Any) -> list[str]:
         told = self._ask("GET", f"/topics/{topic}/groups?{urlencode(which)}").json
         assert told["count"] >= len(told["groups"])
         for row in told["groups"]:
-            path = f"/topics/{topic}/groups/{quote(row['name'], safe='')}"
-            assert row == self._ask("GET", path).json
+            assert row == self._ask("GET", self._group(topic, row["name"])).json
         return [row["name"] for row in told["groups"]]
 
     def clear(self, topic: str) -> int:

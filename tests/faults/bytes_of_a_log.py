@@ -23,7 +23,6 @@ from delayd.core.operations.tick import advance, leases_are_caught_up
 from delayd.core.operations.topics import clear, pause, pause_group, set_policy
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Policy
-from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target, pack_own
 from delayd.core.times import PlayedMs, RequestMs
@@ -35,7 +34,7 @@ from delayd.journal.recovery import LogVerdict, Recovery
 from tests.faults.parts import digest
 from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
 from tests.rigs.disk import SimulatedDisk
-from tests.rigs.engine import kick, put
+from tests.rigs.engine import kick, played, put
 
 START_MS: Final = 1_700_000_000_000
 SEED: Final = 3
@@ -226,13 +225,10 @@ def take_snapshot(engine: Engine, journal: Journal) -> None:
 def recovered(disk: Disk, segment_bytes: int = 64 << 10) -> tuple[Engine, Journal]:
     """Return the engine that a start would serve with."""
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
-    replay = None
-    for frame in journal.replay():
-        replay = replay or Replay(Engine(start_ms=frame.time_ms))
-        replay.play(frame.payload)
-        last_ms = frame.time_ms
-        replay.engine.store.time_ms = PlayedMs(max(replay.engine.store.time_ms, last_ms))
+    frames = [*journal.replay()]
+    replay = played(frames)
     assert replay is not None
+    replay.engine.store.time_ms = PlayedMs(max(replay.engine.store.time_ms, frames[-1].time_ms))
     replay.finish(PlayedMs(0))
     return replay.engine, journal
 

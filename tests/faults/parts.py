@@ -6,7 +6,9 @@ somebody would see them.
 
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
@@ -90,6 +92,27 @@ class Plan:
         every = sorted(cls().faults)
         faults = every if rng.random() < 0.5 else rng.sample(every, rng.randrange(len(every)))
         return cls(policy, rng.randrange(1, 5), rng.randrange(60, 240), frozenset(faults))
+
+
+class Playable(Protocol):
+    """A run of a seed."""
+
+    def play(self) -> None:
+        """Play all of it."""
+
+    def violations(self) -> Sequence[object]:
+        """Return what was wrong."""
+
+
+def judge(run: Playable, about: str) -> None:
+    """Play it, and assert that no promise was broken."""
+    try:
+        run.play()
+    except Exception as error:
+        error.add_note(about)
+        raise
+    found = run.violations()
+    assert not found, f"{about}: {found[0]}"
 
 
 def digest(engine: Engine) -> str:

@@ -30,6 +30,8 @@ from tests.faults.adapter import SteppedCommit
 from tests.faults.disk import BegunSync, BusyDisk
 from tests.faults.parts import Parts
 
+Patch = contextlib.AbstractContextManager[object]
+
 
 class AcknowledgingEarly(SteppedCommit):
     """Replies leave when their records are written, before they are synced."""
@@ -111,8 +113,7 @@ def no_checksums() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def keys_forgotten() -> Iterator[None]:
+def keys_forgotten() -> Patch:
     """A replay does not make the index of keys: nobody is found by one, nobody is in the way."""
     finish = Replay.finish
 
@@ -121,8 +122,7 @@ def keys_forgotten() -> Iterator[None]:
         for topic in self.engine.store.topics.listing:
             topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
 
-    with mock.patch.object(Replay, "finish", finish_without_keys):
-        yield
+    return mock.patch.object(Replay, "finish", finish_without_keys)
 
 
 class NoKeys:
@@ -150,8 +150,7 @@ class NoKeys:
         pass
 
 
-@contextlib.contextmanager
-def lapses_forgotten() -> Iterator[None]:
+def lapses_forgotten() -> Patch:
     """A replay lets a job whose ttr ran out be ready, as if no ladder was there."""
     turn = Replay._turn
 
@@ -159,24 +158,20 @@ def lapses_forgotten() -> Iterator[None]:
         with mock.patch.object(delayd.core.operations.attempts, "expired_under", just_lapsed):
             turn(self, PlayedMs(time_ms))
 
-    with mock.patch.object(Replay, "_turn", turn_without_ladders):
-        yield
+    return mock.patch.object(Replay, "_turn", turn_without_ladders)
 
 
-@contextlib.contextmanager
-def returns_forgotten() -> Iterator[None]:
+def returns_forgotten() -> Patch:
     """What comes back in slices of a closed connection is not recorded."""
 
     def give_back_unrecorded(engine: Engine, limit: int, now_ms: RequestMs) -> None:
         with mock.patch.object(Engine, "write_promised"):
             give_back_some(engine, limit, now_ms)
 
-    with mock.patch.object(delayd.core.background_tasks, "give_back_some", give_back_unrecorded):
-        yield
+    return mock.patch.object(delayd.core.background_tasks, "give_back_some", give_back_unrecorded)
 
 
-@contextlib.contextmanager
-def push_ladder_forgotten() -> Iterator[None]:
+def push_ladder_forgotten() -> Patch:
     """A replay does not know that jobs which are pushed climb a ladder that nobody gave them."""
     turn = Replay._turn
 
@@ -184,12 +179,10 @@ def push_ladder_forgotten() -> Iterator[None]:
         with mock.patch.object(delayd.core.retry, "is_pushed", return_value=False):
             turn(self, PlayedMs(time_ms))
 
-    with mock.patch.object(Replay, "_turn", turn_without_push):
-        yield
+    return mock.patch.object(Replay, "_turn", turn_without_push)
 
 
-@contextlib.contextmanager
-def lanes_unheard_of() -> Iterator[None]:
+def lanes_unheard_of() -> Patch:
     """After a replay the scheduler is believed to have heard of all lanes."""
     finish = Replay.finish
 
@@ -197,12 +190,10 @@ def lanes_unheard_of() -> Iterator[None]:
         finish(self, PlayedMs(now_ms))
         self.engine.store.push_lanes.take()
 
-    with mock.patch.object(Replay, "finish", finish_silently):
-        yield
+    return mock.patch.object(Replay, "finish", finish_silently)
 
 
-@contextlib.contextmanager
-def failures_believed() -> Iterator[None]:
+def failures_believed() -> Patch:
     """A job whose call has failed is removed like one that was taken."""
 
     def remove(
@@ -210,19 +201,16 @@ def failures_believed() -> Iterator[None]:
     ) -> None:
         delete(engine, session, job_id, now_ms)
 
-    with mock.patch.object(delayd.push.scheduler, "fail_call", remove):
-        yield
+    return mock.patch.object(delayd.push.scheduler, "fail_call", remove)
 
 
 def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
     return expired(record)
 
 
-@contextlib.contextmanager
-def removing_early() -> Iterator[None]:
+def removing_early() -> Patch:
     """Remove old segments and snapshots before the new snapshot is durable."""
-    with mock.patch.object(delayd.journal.journal, "SnapshotWriter", RemovingEarly):
-        yield
+    return mock.patch.object(delayd.journal.journal, "SnapshotWriter", RemovingEarly)
 
 
 PARTS: Final[dict[str, Parts]] = {
@@ -233,7 +221,7 @@ PARTS: Final[dict[str, Parts]] = {
 }
 """Those that a simulation can be built with."""
 
-PATCHES: Final[dict[str, Callable[[], contextlib.AbstractContextManager[None]]]] = {
+PATCHES: Final[dict[str, Callable[[], Patch]]] = {
     "checks no checksum": no_checksums,
     "forgets keys in a replay": keys_forgotten,
     "forgets in a replay that a ttr ran out under a ladder": lapses_forgotten,

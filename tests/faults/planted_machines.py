@@ -1,6 +1,5 @@
 """Logs in a database that are broken on purpose: what the simulation of machines must find."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from unittest import mock
@@ -13,9 +12,8 @@ from delayd.postgres.postgres_log import PostgresLog, Waiting
 from delayd.postgres.rows import LogRow, frames_in
 from delayd.postgres.space import DatabaseSpace
 from tests.faults.database import Rules, SimulatedConnection
+from tests.faults.planted import Patch
 from tests.faults.two_machines import MachinesPlan
-
-Patch = contextlib.AbstractContextManager[object]
 
 
 class ComparingNoOwner(Rules):

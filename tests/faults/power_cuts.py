@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from delayd.config import SyncPolicy
-from tests.faults.parts import Parts, Plan
+from tests.faults.parts import Parts, Plan, judge
 from tests.faults.simulation import Run
 from tests.rigs.disk import Piece, PowerCut
 
@@ -109,7 +109,7 @@ def cut_at(
     run = run_of(parts, plan, seed)
     run.survives = survives
     run.disk.fail(number, PowerCut(), verb)
-    _judge(run, f"power cut at {verb or 'call'} {number}")
+    judge(run, f"power cut at {verb or 'call'} {number}")
 
 
 def fail_at(
@@ -125,21 +125,11 @@ def fail_at(
     run.world = run.world._replace(may_refuse=True)
     run.disk.fail(number, OSError(error, errno.errorcode[error]), verb)
     run.survives, run.steps_to_cut = nothing_survives, STEPS_TO_CUT
-    _judge(run, f"{errno.errorcode[error]} at {verb or 'call'} {number}")
+    judge(run, f"{errno.errorcode[error]} at {verb or 'call'} {number}")
 
 
 def shorten_at(verb: str, number: int, short_bytes: int) -> None:
     """Let the n-th read or write handle only some bytes."""
     run = run_of(None)
     run.disk.shorten(number, verb, short_bytes)
-    _judge(run, f"{verb} {number} of {short_bytes} bytes")
-
-
-def _judge(run: Run, what: str) -> None:
-    try:
-        run.play()
-    except Exception as error:
-        error.add_note(what)
-        raise
-    found = run.violations()
-    assert not found, f"{what}: {found[0]}"
+    judge(run, f"{verb} {number} of {short_bytes} bytes")

@@ -130,6 +130,12 @@ def systemd(folder: Path) -> Iterator[socket.socket]:
     path.unlink()
 
 
+def notifying(folder: Path, watchdog_s: float = 0) -> dict[str, str]:
+    """Variables by which a daemon talks to `systemd`, which may watch that it is alive."""
+    watchdog = {"WATCHDOG_USEC": str(int(watchdog_s * 1_000_000))} if watchdog_s else {}
+    return {"NOTIFY_SOCKET": str(folder / "notify"), **watchdog}
+
+
 def said(listener: socket.socket, what: str) -> str:
     """Wait until the daemon says this, and return the whole message."""
     while True:

@@ -155,15 +155,10 @@ class Machines:
         until_s = time.monotonic() + WAIT_S_MAX
         while True:
             for machine in self.all.values():
-                with contextlib.suppress(OSError, EOFError), self._asked(machine) as client:
-                    if client.ask("list-tube-used").startswith("USING"):
-                        return machine.name
+                if _answers(machine.address):
+                    return machine.name
             assert time.monotonic() < until_s, [each.output() for each in self.all.values()]
             time.sleep(POLL_S)
-
-    @staticmethod
-    def _asked(machine: Machine) -> LineClient:
-        return LineClient(socket.create_connection(machine.address, PROBE_S_MAX))
 
     def is_up(self, machine: Machine) -> bool:
         assert machine.is_running, machine.output()
@@ -196,12 +191,10 @@ class Machines:
         if self._address is None:
             return self.all[owner].address
         until_s = time.monotonic() + WAIT_S_MAX
-        while True:  # until HAProxy has seen it, too
-            with contextlib.suppress(OSError, EOFError), LineClient(self._address) as client:
-                if client.ask("list-tube-used").startswith("USING"):
-                    return self._address
+        while not _answers(self._address):  # until HAProxy has seen it, too
             assert time.monotonic() < until_s, self.all[owner].output()
             time.sleep(POLL_S)
+        return self._address
 
     def put_probe(self, owner: str) -> None:
         """Put the job that `served_again` waits for."""
@@ -234,7 +227,7 @@ class Machines:
 
     @staticmethod
     def _ask_for_probe(machine: Machine, found: list[Served]) -> None:
-        with Machines._asked(machine) as client:
+        with _asked(machine.address) as client:
             client.send(b"watch probe\r\nignore default\r\nreserve-with-timeout 0\r\n")
             client.reply()
             client.reply()
@@ -244,6 +237,16 @@ class Machines:
                 client.socket.settimeout(WAIT_S_MAX)
                 assert client.ask(f"delete {int(head.split()[1])}") == "DELETED"
                 found.append(Served(machine.name, at_s))
+
+
+def _asked(address: Address) -> LineClient:
+    return LineClient(socket.create_connection(address, PROBE_S_MAX))
+
+
+def _answers(address: Address) -> bool:
+    with contextlib.suppress(OSError, EOFError), _asked(address) as client:
+        return client.ask("list-tube-used").startswith("USING")
+    return False
 
 
 @contextlib.contextmanager

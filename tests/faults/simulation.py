@@ -48,7 +48,16 @@ from tests.faults.adapter import (
 from tests.faults.checker import Violation, violations
 from tests.faults.clients import DEAD, KEYS, TUBES, Client, World
 from tests.faults.history import History
-from tests.faults.parts import Daemon, Parts, Plan, RecordingJournal, Refused, digest, seen_in
+from tests.faults.parts import (
+    Daemon,
+    Parts,
+    Plan,
+    RecordingJournal,
+    Refused,
+    digest,
+    judge,
+    seen_in,
+)
 from tests.faults.pushes import Pushes, unserved
 from tests.faults.states import FOREVER
 from tests.rigs.clock import FakeClock
@@ -107,6 +116,12 @@ class Run:
         self.has_faults = True
         self.ends_with_a_crash = False
         """Do not go on to liveness, and leave the disk as a power cut leaves it."""
+
+    @property
+    def living(self) -> Daemon:
+        """The daemon, which runs."""
+        assert self.daemon is not None
+        return self.daemon
 
     # --- From beginning to end ------------------------------------------------------------------
 
@@ -221,8 +236,7 @@ class Run:
 
     def _settle(self) -> None:
         """Let syncs end until nobody waits for one."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         for _ in range(100):
             self._turn()
             if daemon.commit.gathers_until_ns:
@@ -233,8 +247,7 @@ class Run:
 
     def _make_whole(self) -> None:
         """Let the snapshot be taken until which replies are held, if they are."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         for _ in range(10_000):
             if daemon.commit.log.is_whole:
                 return
@@ -248,8 +261,7 @@ class Run:
 
     def _step(self, *, is_nested: bool = False) -> None:
         """Let something happen; within a sync nothing that would need another."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         rng = self.rng
         roll = rng.random()
         if roll < 0.75:
@@ -287,8 +299,7 @@ class Run:
             self.pushes.act()
 
     def _client(self) -> Client:
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         self.names += 1
         client = Client(f"client {self.names}", self.world, self.listener.getsockname())
         daemon.clients.append(client)
@@ -296,8 +307,7 @@ class Run:
         return client
 
     def _close(self, client: Client) -> None:
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         number = self.history.invoke("close", self.clock.now_ms(), client=client.name)
         client.close()
         daemon.clients.remove(client)
@@ -313,8 +323,7 @@ class Run:
 
     def _meanwhile(self) -> None:
         """Take turns in the middle of a sync, unless who syncs keeps others from writing."""
-        assert self.daemon is not None
-        if self.daemon.journal.is_writing:
+        if self.living.journal.is_writing:
             return
         ends_ms = self.clock.now_ms() + SYNC_MS_MAX // 2
         for _ in range(self.rng.randrange(4 if "slow" in self.plan.faults else 2)):
@@ -323,8 +332,7 @@ class Run:
 
     def _pass(self, by_ms: int) -> None:
         """Let time pass as it does for the daemon, which wakes for each deadline."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         until_ms = self.clock.now_ms() + by_ms
         while (now_ms := self.clock.now_ms()) < until_ms:
             wakes = [until_ms, *(at_ms for at_ms, _ in daemon.loop.timers)]
@@ -383,8 +391,7 @@ class Run:
 
     def _lost(self, _what: str) -> None:
         """Have written again what an error made the journal take for lost, as the service does."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         if daemon.snapshots is None:
             daemon.snapshots = self._new_snapshots(daemon.engine, daemon.commit.log, daemon.loop)
         daemon.snapshots.ask_soon()
@@ -453,13 +460,11 @@ class Run:
         return Engine(start_ms=start_ms)
 
     def _failed(self, error: LogError) -> None:
-        assert self.daemon is not None
-        self.daemon.failure = error
-        self.daemon.turns.is_over = True
+        self.living.failure = error
+        self.living.turns.is_over = True
 
     def _turn(self) -> None:
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         if daemon.failure is not None:
             return
         for client in daemon.clients:
@@ -561,8 +566,7 @@ class Run:
 
     def _stop(self) -> None:
         """Stop in good order, as `Service._stop` does."""
-        daemon = self.daemon
-        assert daemon is not None
+        daemon = self.living
         self._turn()
         if self.pushes is not None:
             self.pushes.stop()
@@ -574,11 +578,5 @@ class Run:
 def played(seed: int, parts: Parts | None = None, plan: Plan | None = None) -> Run:
     """Play a seed and assert that no promise was broken."""
     run = Run(seed, parts, plan)
-    try:
-        run.play()
-    except Exception as error:
-        error.add_note(f"simulation seed {seed}: --fault-seed {seed}")
-        raise
-    found = run.violations()
-    assert not found, f"simulation seed {seed} (--fault-seed {seed}): {found[0]}"
+    judge(run, f"simulation seed {seed} (--fault-seed {seed})")
     return run

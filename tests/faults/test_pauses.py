@@ -17,10 +17,9 @@ from delayd.core.engine import Engine
 from delayd.core.operations.attempts import release
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
-from delayd.core.replay import Replay
 from delayd.log import LogError
 from tests.rigs.commit import INTERVAL_MS, CrankedLoop
-from tests.rigs.engine import put
+from tests.rigs.engine import played, put
 from tests.rigs.log import MemoryLog, Place
 from tests.test_turns_wall_clock import turns_without_clients
 
@@ -86,10 +85,7 @@ class Lives:
         frames = [frame for frame in log.follow() if frame is not None]
         assert log.take_over()
         self.engine = Engine(start_ms=self.clock.now_ms())
-        if frames:
-            replay = Replay(Engine(start_ms=frames[0].time_ms))
-            for frame in frames:
-                replay.play(frame.payload)
+        if replay := played(frames):
             self.clock.resume(frames[-1].time_ms, frames[-1].wall_ms)
             self.engine = replay.engine
             replay.finish(self.clock.now_ms())

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,20 +43,17 @@ class Job:
     """Its cancel was not answered."""
 
 
-@dataclass(slots=True)
-class Ledger:
-    """All jobs that were acknowledged, by what their bodies say."""
-
-    jobs: dict[str, Job] = field(default_factory=dict)
+Jobs = dict[str, Job]
+"""All that were acknowledged, by what their bodies say."""
 
 
 class Producer(threading.Thread):
     """Puts jobs and cancels some, until the daemon goes away."""
 
-    def __init__(self, daemon: Daemon, ledger: Ledger, rng: random.Random, name: str) -> None:
+    def __init__(self, daemon: Daemon, jobs: Jobs, rng: random.Random, name: str) -> None:
         super().__init__(daemon=True)
         self._address = daemon.address
-        self._ledger = ledger
+        self._jobs = jobs
         self._rng = rng
         self._prefix = name
         self._ends = threading.Event()
@@ -83,7 +80,7 @@ class Producer(threading.Thread):
         answer = client.ask(f"put 0 {delay_ms / 1_000} 60", name.encode())
         if not answer.startswith("INSERTED "):
             return
-        job = self._ledger.jobs[name] = Job(put_ms, delay_ms)
+        job = self._jobs[name] = Job(put_ms, delay_ms)
         if self._rng.random() < 0.2:
             job.is_unsure = True
             answer = client.ask(f"delete {answer.split()[1]}")
@@ -104,21 +101,18 @@ def delivering(directory: Path, receiver: Receiver) -> Iterator[Daemon]:
 
 def wait_until_all_has_arrived(daemon: Daemon) -> None:
     """Wait until no job of the tube is left."""
-    until_s = time.monotonic() + ARRIVE_S_MAX
     with LineClient(daemon.address) as client:
-        while True:
+
+        def left() -> str:
             stats = client.stats(f"stats-tube {TUBE}")
-            left = {
-                name: stats[f"current-jobs-{name}"] for name in ("ready", "reserved", "delayed")
-            }
-            if set(left.values()) == {"0"}:
-                assert stats["current-jobs-buried"] == "0", "no job is exhausted"
-                return
-            assert time.monotonic() < until_s, f"it does not arrive: {left}"
-            time.sleep(0.1)
+            assert stats["current-jobs-buried"] == "0", "no job is exhausted"
+            kinds = ("ready", "reserved", "delayed")
+            return " ".join(stats[f"current-jobs-{kind}"] for kind in kinds)
+
+        until(lambda: left() == "0 0 0", ARRIVE_S_MAX, seen=left)
 
 
-def judge(ledger: Ledger, arrivals: list[Arrival]) -> None:
+def judge(jobs: Jobs, arrivals: list[Arrival]) -> None:
     """Assert what holds of every delivery."""
     by_body: dict[str, list[Arrival]] = {}
     ids: dict[str, int] = {}
@@ -126,7 +120,7 @@ def judge(ledger: Ledger, arrivals: list[Arrival]) -> None:
         by_body.setdefault(arrival.body, []).append(arrival)
         assert ids.setdefault(arrival.message_id, arrival.job_id) == arrival.job_id
         assert arrival.message_id.endswith(f"_{arrival.job_id}")
-    for name, job in ledger.jobs.items():
+    for name, job in jobs.items():
         came = by_body.get(name, [])
         if not job.cancelled_s and not job.is_unsure:
             assert came, f"{name} was acknowledged and did not arrive"
@@ -148,33 +142,33 @@ def test_w1_daemon_and_receiver_killed_while_jobs_are_delivered(
     for rng in runs.rng("T-W1", 1, 8):
         directory = quick_path / str(rng.random())
         directory.mkdir()
-        ledger = Ledger()
+        jobs = Jobs()
         with Receiver(directory, fails_percent=10) as receiver:
             for number in range(runs.times(3, 6)):
-                deliver_and_kill(directory / "data", receiver, ledger, rng, f"{number}")
+                deliver_and_kill(directory / "data", receiver, jobs, rng, f"{number}")
                 runs.count("T-W1", 1, "kills of a daemon")
             with delivering(directory / "data", receiver) as daemon:
                 wait_until_all_has_arrived(daemon)
             receiver.kill()  # with whatever it still was about to write
-            judge(ledger, receiver.arrivals())
-        runs.count("T-W1", len(ledger.jobs), "jobs")
+            judge(jobs, receiver.arrivals())
+        runs.count("T-W1", len(jobs), "jobs")
         runs.count("T-W1", len(receiver.arrivals()), "arrivals")
 
 
 def deliver_and_kill(
-    data: Path, receiver: Receiver, ledger: Ledger, rng: random.Random, name: str
+    data: Path, receiver: Receiver, jobs: Jobs, rng: random.Random, name: str
 ) -> None:
     """One life of a daemon, in which the receiver may be killed and come back."""
     with delivering(data, receiver) as daemon:
         producers = [
-            Producer(daemon, ledger, random.Random(rng.random()), f"{name}-{number}")
+            Producer(daemon, jobs, random.Random(rng.random()), f"{name}-{number}")
             for number in range(3)
         ]
         for producer in producers:
             producer.start()
-        put = len(ledger.jobs)
+        put = len(jobs)
         time.sleep(rng.uniform(0.1, 0.6))
-        until(lambda: len(ledger.jobs) > put + JOBS_MIN)
+        until(lambda: len(jobs) > put + JOBS_MIN)
         if rng.random() < 0.7:
             receiver.kill()
             time.sleep(rng.uniform(0.0, 0.4))

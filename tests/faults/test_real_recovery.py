@@ -175,7 +175,8 @@ def test_k3_killed_while_it_repairs(
     trace = quick_path / "trace"
     path = segments_of(killed[0])[-1]
     place = f"{int(path.stem.partition('-')[2])}:{frame_ends(path.read_bytes())[-LAST_FRAMES]}"
-    before = recovered_from_a_copy(killed, quick_path)
+    with copied(killed, quick_path) as (directory, _):
+        before = recovered(directory)
     with copied(killed, quick_path) as (directory, _):
         tracing = Tracing(trace, ",".join(FILE_CALLS), flags=["-y"])
         assert repair(directory, place, tracing) == Exit.OK
@@ -193,11 +194,6 @@ def test_k3_killed_while_it_repairs(
             assert repair(directory, place) == Exit.OK
             assert recovered(directory) == after
         runs.count("T-K3 repair", 1, "kills")
-
-
-def recovered_from_a_copy(killed: tuple[Path, Record], folder: Path) -> set[tuple[int, str, bytes]]:
-    with copied(killed, folder) as (directory, _):
-        return recovered(directory)
 
 
 # --- T-B3, T-B4 ---------------------------------------------------------------------------------

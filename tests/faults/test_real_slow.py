@@ -3,7 +3,7 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from tests.faults.real_daemon import (
     Injection,
     Tracing,
     kill_with_its_tracer,
+    notifying,
     said,
     started,
     systemd,
@@ -55,10 +56,7 @@ class Watchdog:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.environment: Mapping[str, str] = {
-            "NOTIFY_SOCKET": str(folder / "notify"),
-            "WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000)),
-        }
+        self.environment = notifying(folder, WATCHDOG_S)
 
     @contextmanager
     def listening(self, within_s: float = ANSWER_S_MAX) -> Iterator[Callable[[float], None]]:

@@ -49,13 +49,7 @@ HALVED_BYTES: Final = 32 << 20
 
 SEGMENTS: Final = "256KiB"
 SPACE_CALLS: Final = (
-    "fallocate",
-    "fdatasync",
-    "fsync",
-    "ftruncate",
-    "openat",
-    "pwrite64",
-    "rename",
+    *("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename"),
 )
 
 

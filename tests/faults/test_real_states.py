@@ -8,9 +8,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.engine import Engine
 from delayd.core.job_parts import body_of
-from delayd.core.replay import Replay
 from delayd.exits import Exit
 from delayd.journal.journal import Journal
 from tests.faults.conftest import Runs
@@ -18,6 +16,7 @@ from tests.faults.real_daemon import Tracing, started, wait_for_tracer
 from tests.faults.real_load import PatientClient
 from tests.faults.real_replay import CALLS, DIRECTORY, FLAGS, Conversation, Mirror, done_in
 from tests.rigs.disk import Piece, SimulatedDisk
+from tests.rigs.engine import played
 
 SEGMENT_BYTES: Final = 16 << 10
 PACKETS: Final = 200
@@ -46,14 +45,7 @@ def recovered(disk: SimulatedDisk) -> dict[int, bytes]:
     """Start on the disk, and return the bodies of the jobs by their ids."""
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=SEGMENT_BYTES)
     try:
-        replay = None
-        for frame in journal.replay():
-            replay = replay or Replay(
-                Engine(
-                    start_ms=frame.time_ms, tick_ms=1, wheel_size=256, body_bytes_max=SEGMENT_BYTES
-                )
-            )
-            replay.play(frame.payload)
+        replay = played(journal.replay())
     finally:
         journal.close()
     if replay is None:

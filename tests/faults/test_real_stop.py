@@ -10,7 +10,7 @@ import pytest
 
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import said, started, systemd, wait_for_exit
+from tests.faults.real_daemon import notifying, said, started, systemd, wait_for_exit
 from tests.faults.real_load import (
     Record,
     life,
@@ -59,11 +59,8 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
     record = Record()
     directory = quick_path / "data"
     with systemd(quick_path) as listener:
-        variables = {
-            "NOTIFY_SOCKET": str(quick_path / "notify"),
-            "WATCHDOG_USEC": str(int(WATCHDOG_S * 1_000_000)),
-        }
-        with life(directory, record, environment=variables) as daemon:
+        watched = notifying(quick_path, WATCHDOG_S)
+        with life(directory, record, environment=watched) as daemon:
             said(listener, "READY=1")
             with load(daemon.address, record, "hangs", workers=1):
                 for _ in range(3):
@@ -82,7 +79,7 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
 def test_d1_systemd_hears_of_the_start_and_of_the_stop(quick_path: Path) -> None:
     """T-D1: READY with the status, then STOPPING, and a socket that is gone disturbs nobody."""
     with systemd(quick_path) as listener:
-        variables = {"NOTIFY_SOCKET": str(quick_path / "notify")}
+        variables = notifying(quick_path)
         with started(quick_path / "data", environment=variables) as daemon:
             assert "STATUS=serving" in said(listener, "READY=1")
             daemon.process.send_signal(signal.SIGTERM)

@@ -67,7 +67,7 @@ from tests.faults.database import (
     SimulatedPlace,
 )
 from tests.faults.ledger import Ledger, LiveJob
-from tests.faults.parts import digest
+from tests.faults.parts import digest, judge
 from tests.faults.stage import Process, Stage, System, Threading
 from tests.faults.within import FullReplay
 
@@ -361,13 +361,13 @@ class Daemon:
         """Begin the end after a failure; tell whether there is one."""
         if self.ended is not None and self.is_serving:
             self.is_serving = False
-            self.stage.spawn(self.process, self._give_up)
+            self.stage.spawn(self.process, self._close)
         return self.ended is not None
 
     # --- The end ---------------------------------------------------------------------------------
 
-    def _give_up(self) -> None:
-        """End after a failure, as the service does."""
+    def _close(self) -> None:
+        """End after a failure or a stop, as the service does."""
         self.commit.close()
         self.snapshots.close()
         assert self.log is not None
@@ -392,11 +392,7 @@ class Daemon:
         while not self.turns.is_over and self.turns.return_some(now_ms):
             pass
         self.turns.is_over = True
-        self.commit.close()
-        self.snapshots.close()
-        assert self.log is not None
-        self.log.close()
-        self._exit(self.ended)
+        self._close()
 
     def _exit(self, error: LogError | None) -> None:
         self.is_serving = False
@@ -658,13 +654,10 @@ class MachinesRun:
             if not self._is_drained():
                 left = sum(job.was_told and not job.may_be_gone for job in self._jobs())
                 self.ledger.violations.append(f"I6: {left} jobs never came")
-            for daemon in self.daemons:
-                if daemon is not None and daemon.is_serving and self._is_owner(daemon):
-                    self.ledger.look(jobs_of(daemon.engine), "at the end")
+            for daemon in self._serving_owners():
+                self.ledger.look(jobs_of(daemon.engine), "at the end")
             stage.run(stage.now_ns + LEASE_NS, self._is_broken)  # a renewal finds out
-            for daemon in self.daemons:
-                if daemon is None or not daemon.is_serving or not self._is_owner(daemon):
-                    continue
+            for daemon in self._serving_owners():
                 if daemon.log is not None and daemon.log.is_whole and daemon.log.is_full:
                     self.ledger.violations.append("I6: puts are refused, and there is space")
 
@@ -675,10 +668,12 @@ class MachinesRun:
         return bool(self.ledger.violations)
 
     def _is_drained(self) -> bool:
-        return all(job.may_be_gone or not job.was_told for job in self._jobs()) and any(
-            daemon is not None and daemon.is_serving and self._is_owner(daemon)
-            for daemon in self.daemons
-        )
+        is_all_gone = all(job.may_be_gone or not job.was_told for job in self._jobs())
+        return is_all_gone and bool(self._serving_owners())
+
+    def _serving_owners(self) -> list[Daemon]:
+        there = [daemon for daemon in self.daemons if daemon is not None and daemon.is_serving]
+        return [daemon for daemon in there if self._is_owner(daemon)]
 
     def _is_owner(self, daemon: Daemon) -> bool:
         return daemon.log is not None and self.database.store.row.owner == daemon.log._self
@@ -924,11 +919,5 @@ def on_stage(stage: Stage, rng: random.Random) -> Iterator[None]:
 def played(seed: int, plan: MachinesPlan | None = None, rules: Rules | None = None) -> MachinesRun:
     """Play a seed and assert that no promise was broken."""
     run = MachinesRun(seed, plan, rules)
-    try:
-        run.play()
-    except Exception as error:
-        error.add_note(f"simulation of machines, seed {seed}: --fault-seed {seed}")
-        raise
-    found = run.violations()
-    assert not found, f"simulation of machines, seed {seed} (--fault-seed {seed}): {found[0]}"
+    judge(run, f"simulation of machines, seed {seed} (--fault-seed {seed})")
     return run

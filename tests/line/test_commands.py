@@ -107,7 +107,7 @@ NOT_COUNTED: Final[dict[bytes, tuple[bytes, ...]]] = {
     b"put": (b" 0 0 60 x", b" 0 0 60 2\0"),
     **dict.fromkeys((b"peek", b"delete", b"stats-job"), (b" x",)),
     **dict.fromkeys((b"peek-ready", b"reserve", b"list-tubes"), (b" ",)),
-    b"reserve-with-timeout": (b" 9223372036854775808",),
+    b"reserve-with-timeout": (b" 9223372036854775808", b" x"),
     b"release": (b" 9 0",),
     b"use": (b" -a",),
     b"watch": (b" a:b",),

@@ -113,15 +113,6 @@ def test_with_its_scope_alone_a_command_is_carried_out(command: Command) -> None
             }
 
 
-@pytest.mark.parametrize("command", [each for each in SCOPED if each.about is About.NAMED])
-def test_a_scope_for_one_tube_is_none_for_another(command: Command) -> None:
-    rig = house_with_a_job()
-    user = rig.user(*ALL, topics=("mail.*", "post"))
-    assert user.says(sample_of(command)) == FORBIDDEN
-    user = rig.user(*ALL, topics=("m?il",))
-    assert user.says(sample_of(command)) not in {FORBIDDEN, UNAUTHORIZED}
-
-
 OF_A_TUBE: Final = tuple(line for line in SAMPLES if b" mail" in line)
 OF_NO_TUBE: Final = (b"stats", b"advance-clock 1")
 OF_ALL_TUBES: Final = (b"find-key k", b"schedules")

@@ -58,18 +58,6 @@ def test_the_statistics_of_a_job_are_beanstalkds() -> None:
     assert [value for _, value in found] == values.replace("'", '"').split(" | ")
 
 
-@pytest.mark.parametrize(("state", "said"), [
-    ("ready", b""),
-    ("reserved", b"reserve\r\n"),
-    ("buried", b"reserve\r\nbury 1 0\r\n"),
-    ("delayed", b"reserve\r\nrelease 1 0 9\r\n"),
-])  # fmt: skip
-def test_a_state_is_a_bare_word(state: str, said: bytes) -> None:
-    client = LineRig().client()
-    client.says(b"put 0 0 60 2\r\nhi\r\n" + said)
-    assert dict(rows(client.says(b"stats-job 1\r\n")))["state"] == state
-
-
 @pytest.mark.parametrize(
     ("left_ms", "seconds"), [(0, 0), (1, 0), (1_000, 0), (1_001, 1), (10_000, 9), (-5, 0)]
 )
@@ -170,24 +158,9 @@ def test_a_wait_of_1_12_is_counted_and_ends_as_there() -> None:
     assert dict(rows(client.says(b"stats\r\n")))["cmd-reserve-with-timeout"] == "1"
 
 
-def test_a_wait_that_is_no_number_is_not_counted() -> None:
-    client = LineRig().client()
-    assert client.says(b"reserve-with-timeout x\r\n") == b"BAD_FORMAT\r\n"
-    assert dict(rows(client.says(b"stats\r\n")))["cmd-reserve-with-timeout"] == "0"
-
-
 def test_an_instance_can_not_be_taken_for_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # conftest.py gives all the same
     names = {instance_id() for _ in range(50)}
     assert len(names) == 50
     for name in names:
         assert re.fullmatch("d[0-9a-f]{14}d", name)
-
-
-def test_an_ended_pause_shows_no_length() -> None:
-    rig = LineRig()
-    client = rig.client()
-    client.says(b"pause-tube default 2\r\n")
-    rig.pass_ms(2_000)
-    values = dict(rows(client.says(b"stats-tube default\r\n")))
-    assert (values["pause"], values["pause-time-left"]) == ("0", "0")

@@ -39,7 +39,6 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.tick import advance
 from delayd.core.operations.waiting import serve_waiting
-from delayd.core.replay import Replay
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.errors import JournalError, JournalFull
@@ -53,6 +52,7 @@ from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.rigs.clock import FakeClock
 from tests.rigs.disk import SimulatedDisk
+from tests.rigs.engine import played
 
 if TYPE_CHECKING:
     from delayd.commit import ReplyReceiver
@@ -508,11 +508,7 @@ class CommitRig:
             self._add_snapshots()
 
     def _recovered(self) -> Engine:
-        replay = None
-        for frame in () if self.is_scripted else self.journal.replay():
-            if replay is None:
-                replay = Replay(Engine(start_ms=frame.time_ms))
-            replay.play(frame.payload)
+        replay = None if self.is_scripted else played(self.journal.replay())
         if replay is None:
             return Engine(start_ms=self.clock.now_ms())
         replay.finish(max(self.clock.now_ms(), replay.engine.store.time_ms))

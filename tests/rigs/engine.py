@@ -7,8 +7,8 @@ played: the service rounds the same instant up for requests and down for what is
 
 # ruff: noqa: ANN401 - options go to the operations as they are
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Retry
@@ -65,6 +65,25 @@ def put(
         own=Own(retry, target),
     )
     return new_id
+
+
+class TimedPayload(Protocol):
+    """A frame of a log, as far as a replay needs it."""
+
+    @property
+    def time_ms(self) -> int: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+def played(frames: Iterable[TimedPayload]) -> Replay | None:
+    """Play a log into an engine that begins with it; None: there are no frames."""
+    replay = None
+    for frame in frames:
+        replay = replay or Replay(Engine(start_ms=frame.time_ms))
+        replay.play(frame.payload)
+    return replay
 
 
 class CountingPages(dict[int, Page]):

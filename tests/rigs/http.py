@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -312,6 +312,15 @@ def _chunks(data: bytes, at: int) -> tuple[bytes, int] | None:
     return None
 
 
+class Said(TypedDict, total=False):
+    """What a request may have beside its JSON."""
+
+    data: bytes | None
+    """The body as it is."""
+    headers: Mapping[str, str] | None
+    token: str
+
+
 def request(
     method: str,
     path: str,
@@ -459,16 +468,7 @@ class HttpRig:
 
     # --- Asking ----------------------------------------------------------------------------------
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        json: object = None,
-        *,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str = "",
-    ) -> Answer:
+    def call(self, method: str, path: str, json: object = None, **more: Unpack[Said]) -> Answer:
         """Ask, and return the answer, which comes without waiting.
 
         `json` is sent as such, `data` as it is; JSON's media type is said where
@@ -477,18 +477,11 @@ class HttpRig:
         client = self._client
         if client is None or client.is_closing():
             client = self._client = self.connect()
-        client.say(method, request(method, path, json, data=data, headers=headers, token=token))
+        client.say(method, request(method, path, json, **more))
         self.settle()
         return client.the_answer
 
-    def ok(
-        self,
-        method: str,
-        path: str,
-        json: object = None,
-        *,
-        token: str = "",
-    ) -> Any:  # noqa: ANN401 (whatever it is)
+    def ok(self, method: str, path: str, json: object = None, *, token: str = "") -> Any:  # noqa: ANN401
         """Ask, and return the JSON of the answer, which is no problem."""
         answer = self.call(method, path, json, token=token)
         assert answer.status in {200, 201}, answer
@@ -500,17 +493,15 @@ class HttpRig:
         path: str,
         json: object = None,
         *,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        token: str = "",
         is_settled: bool = True,
+        **more: Unpack[Said],
     ) -> Client:
         """Ask on a connection of its own, and return it; `answer` is None while there is none.
 
         Without `is_settled` nothing has happened yet: until `step` or `settle`.
         """
         client = self.connect()
-        client.say(method, request(method, path, json, data=data, headers=headers, token=token))
+        client.say(method, request(method, path, json, **more))
         if is_settled:
             self.settle()
         return client
