@@ -224,43 +224,37 @@ def test_no_line_of_the_log_repeats_a_token(settings: Config, told: Told, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("now", "sentence"),
+    ("until", "now", "sentence"),
     [
-        ("2025-12-31T23:59:59", "the certificate is not valid yet: clients refuse it"),
-        ("2026-01-01T00:00:00", ""),
-        ("2026-12-17T00:00:00", ""),
-        ("2026-12-17T00:00:01", "the certificate expires soon"),
-        ("2026-12-31T00:00:00", "the certificate expires soon"),
-        ("2026-12-31T00:00:01", "the certificate has expired: clients refuse it"),
+        (
+            "2026-12-31",
+            "2025-12-31T23:59:59",
+            "the certificate is not valid yet: clients refuse it",
+        ),
+        ("2026-12-31", "2026-01-01T00:00:00", ""),
+        ("2026-12-31", "2026-12-17T00:00:00", ""),
+        ("2026-12-31", "2026-12-17T00:00:01", "the certificate expires soon"),
+        ("2026-12-31", "2026-12-31T00:00:00", "the certificate expires soon"),
+        ("2026-12-31", "2026-12-31T00:00:01", "the certificate has expired: clients refuse it"),
+        ("2026-01-02", "2026-01-01T16:00:00", ""),  # of a short-lived one it is the last third
+        ("2026-01-02", "2026-01-01T17:00:00", "the certificate expires soon"),
     ],
 )
 def test_a_certificate_that_clients_refuse_now_or_soon_is_warned_of_at_start_and_reload(
-    now: str, sentence: str, settings: Config, told: Told, tmp_path: Path
+    until: str, now: str, sentence: str, settings: Config, told: Told, tmp_path: Path
 ) -> None:
-    valid = (dt.datetime(2026, 1, 1), dt.datetime(2026, 12, 31))  # noqa: DTZ001 (as trustme takes it)
-    Authority(tmp_path).files(not_before=valid[0], not_after=valid[1])
+    Authority(tmp_path).files(
+        not_before=dt.datetime(2026, 1, 1),  # noqa: DTZ001 (as trustme takes it)
+        not_after=dt.datetime.fromisoformat(until),
+    )
     now_ms = int(dt.datetime.fromisoformat(f"{now}+00:00").timestamp()) * 1_000
     where = f'certificate="{settings.tls_certificate}"'
-    expected = [
-        f'warning {sentence} {where} from="2026-01-01T00:00:00Z" until="2026-12-31T00:00:00Z"'
-    ]
+    expected = [f'warning {sentence} {where} from="2026-01-01T00:00:00Z" until="{until}T00:00:00Z"']
     entrance = AccessControl.open(settings, lambda: now_ms)
     entrance.warn(Listeners(), told.log)
     assert told.lines() == (expected if sentence else [])
     entrance.reload(told.log)
     assert told.lines()[2:] == (expected if sentence else [])
-
-
-@pytest.mark.parametrize(("hours", "warnings"), [(16, 0), (17, 1)])
-def test_a_short_lived_certificate_is_warned_of_in_its_last_third(
-    hours: int, warnings: int, settings: Config, told: Told, tmp_path: Path
-) -> None:
-    valid = (dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2))  # noqa: DTZ001 (as trustme takes it)
-    Authority(tmp_path).files(not_before=valid[0], not_after=valid[1])
-    now = dt.datetime(2026, 1, 1, hours, tzinfo=dt.UTC)
-    now_ms = int(now.timestamp()) * 1_000
-    AccessControl.open(settings, lambda: now_ms).warn(Listeners(), told.log)
-    assert len(told.lines()) == warnings
 
 
 # --- Secrets of webhooks -------------------------------------------------------------------------

@@ -66,14 +66,10 @@ def rig_of() -> Iterator[Callable[[list[int | None]], AcceptRig]]:
 Make = Callable[[list[int | None]], AcceptRig]
 
 
-def test_a_descriptor_that_is_not_a_listening_one_is_left_alone(rig_of: Make) -> None:
-    rig = rig_of([None])
-    assert not rig.acceptor.accept(-1)
-    assert not rig.accepted
-
-
 def test_so_many_are_accepted_in_a_turn(rig_of: Make) -> None:
     rig = rig_of([None] * (limits.ACCEPTS_PER_TURN + 7))
+    assert not rig.acceptor.accept(-1), "this is not the descriptor of the listener"
+    assert not rig.accepted
     rig.turn()
     assert len(rig.accepted) == limits.ACCEPTS_PER_TURN
     rig.turn()
@@ -90,29 +86,23 @@ def test_a_client_that_left_before_it_was_accepted_is_ignored(rig_of: Make, erro
     assert not rig.without_descriptor
 
 
-def test_without_a_descriptor_a_client_is_closed_by_giving_up_the_spare_one(rig_of: Make) -> None:
-    rig = rig_of([EMFILE, None, None])
-    rig.turn()
-    assert rig.listener.peers[0].recv(1) == b"", "closed, and no longer in the backlog"
-    assert rig.without_descriptor == 1
-    assert not rig.accepted
+def test_without_a_descriptor_a_client_is_closed_by_giving_up_the_spare_one_for_a_moment(
+    rig_of: Make,
+) -> None:
+    rig = rig_of([EMFILE, None, ENFILE, None, None])
+    for number in range(2):
+        rig.turn()
+        assert rig.listener.peers[number].recv(1) == b"", "closed, and no longer in the backlog"
+        spare = rig.acceptor._spare
+        assert spare is not None
+        assert spare.fileno() >= 0
+    assert (rig.without_descriptor, rig.accepted, rig.later) == (2, [], [])
     rig.turn()
     assert len(rig.accepted) == 1
 
 
-def test_the_spare_descriptor_comes_back(rig_of: Make) -> None:
-    rig = rig_of([ENFILE, None, EMFILE, None])
-    for number in range(2):
-        rig.turn()
-        spare = rig.acceptor._spare
-        assert spare is not None
-        assert spare.fileno() >= 0
-        assert rig.listener.peers[number].recv(1) == b""
-    assert not rig.later
-
-
 def test_without_any_descriptor_accepting_pauses_and_resumes(rig_of: Make) -> None:
-    rig = rig_of([ENFILE, ENFILE, ENFILE, ENFILE])
+    rig = rig_of([ENFILE] * 6)
     for _ in range(2):
         rig.turn()
         assert not rig.watched, "it does not wake the loop for ever"
@@ -121,14 +111,10 @@ def test_without_any_descriptor_accepting_pauses_and_resumes(rig_of: Make) -> No
         rig.later.clear()
         resume()
         assert rig.watched == {rig.listener.fileno()}
-
-
-def test_what_was_closed_in_a_pause_is_not_watched_again(rig_of: Make) -> None:
-    rig = rig_of([ENFILE, ENFILE])
     rig.turn()
     rig.acceptor.close()
     rig.later[0][1]()
-    assert not rig.watched
+    assert not rig.watched, "it was closed meanwhile"
 
 
 def test_of_few_descriptors_a_quarter_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,32 +140,25 @@ def watch() -> Watch:
     return Watch()
 
 
-def test_nobody_wakes_anybody_while_nothing_is_half_said(watch: Watch) -> None:
-    assert not watch.timeouts.note(Incoming(None))
+def test_a_line_has_ten_seconds_as_a_handshake_has_and_what_has_ended_is_forgotten(
+    watch: Watch,
+) -> None:
+    assert not watch.timeouts.note(Incoming(None)), "nothing is half said"
     assert watch.timeouts.alarm_ms is None
     assert not watch.timeouts.is_due
-
-
-def test_a_line_has_ten_seconds(watch: Watch) -> None:
-    sender = Incoming(0)
+    sender, ended = Incoming(0), Incoming(0)
     assert watch.timeouts.note(sender)
+    watch.timeouts.note(ended)
     assert not watch.after(limits.LINE_INCOMPLETE_S_MAX + 0.999)
+    ended.incomplete_bytes = None
+    assert not watch.timeouts.note(ended)
     assert watch.after(0.001) == [sender]
     assert watch.timeouts.is_too_slow(sender)
-
-
-def test_a_handshake_has_as_long_as_a_line() -> None:
-    assert limits.TLS_HANDSHAKE_MS == limits.LINE_INCOMPLETE_S_MAX * 1_000
-
-
-def test_what_has_ended_in_time_is_forgotten(watch: Watch) -> None:
-    sender = Incoming(0)
-    watch.timeouts.note(sender)
-    watch.after(10)
+    assert not watch.timeouts.is_too_slow(ended)
     sender.incomplete_bytes = None
     assert not watch.timeouts.note(sender)
     assert watch.timeouts.alarm_ms is None
-    assert not watch.timeouts.is_too_slow(sender)
+    assert limits.TLS_HANDSHAKE_MS == limits.LINE_INCOMPLETE_S_MAX * 1_000
 
 
 def test_a_byte_more_of_the_same_line_wins_no_time_and_the_next_line_does(watch: Watch) -> None:
@@ -189,8 +182,11 @@ def test_a_body_may_take_as_long_as_its_pace_allows(watch: Watch) -> None:
     assert watch.after(1) == [sender]
 
 
-def test_a_body_that_drips_has_ten_seconds(watch: Watch) -> None:
-    sender = Incoming(1_000)
+def test_a_body_begins_anew_behind_its_line_and_has_ten_seconds_if_it_drips(watch: Watch) -> None:
+    sender = Incoming(0)
+    watch.timeouts.note(sender)
+    watch.after(9)
+    sender.incomplete_bytes = 1_000
     watch.timeouts.note(sender)
     assert not watch.after(10)
     sender.incomplete_bytes = 999
@@ -210,16 +206,6 @@ def test_whatever_its_pace_a_body_has_to_end(watch: Watch, size: int, seconds: i
     watch.timeouts.note(sender)
     sender.incomplete_bytes = 1
     assert not watch.after(seconds)
-    assert watch.after(1) == [sender]
-
-
-def test_a_body_begins_anew_where_the_line_has_ended(watch: Watch) -> None:
-    sender = Incoming(0)
-    watch.timeouts.note(sender)
-    watch.after(9)
-    sender.incomplete_bytes = 500
-    watch.timeouts.note(sender)
-    assert not watch.after(10)
     assert watch.after(1) == [sender]
 
 

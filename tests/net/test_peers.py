@@ -108,19 +108,14 @@ def test_a_unix_socket_is_only_made_not_to_wait() -> None:
 # --- Processes and certificates ------------------------------------------------------------------
 
 
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with one, other:
-        yield one, other
-
-
-def test_the_kernel_says_who_is_at_the_other_end(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    peer = unix_peer(pair[0])
-    assert (peer.uid, peer.gid) == (os.geteuid(), os.getegid())
-    assert peer.gids == {os.getegid(), *os.getgroups()}
+def test_the_kernel_says_who_is_at_the_other_end_and_of_tcp_nobody() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs, socket.socket() as tcp:
+        peer = unix_peer(ours)
+        assert (peer.uid, peer.gid) == (os.geteuid(), os.getegid())
+        assert peer.gids == {os.getegid(), *os.getgroups()}
+        tcp.bind(("127.0.0.1", 0))
+        assert unix_peer(tcp).uid == 2**32 - 1  # no list can name this number
 
 
 class Kernel:
@@ -140,19 +135,10 @@ class Kernel:
         return struct.pack(f"{len(self._more_gids)}I", *self._more_gids)
 
 
-def test_a_kernel_that_tells_no_further_groups_tells_the_first() -> None:
-    assert unix_peer(cast("socket.socket", Kernel(None))) == (1_000, 33, frozenset({33}))
-
-
-@pytest.mark.parametrize("more", [(), (4,), (33, 4, 2**32 - 2)])
-def test_all_groups_count_and_not_the_first_alone(more: tuple[int, ...]) -> None:
-    assert unix_peer(cast("socket.socket", Kernel(more))) == (1_000, 33, frozenset({33, *more}))
-
-
-def test_a_tcp_socket_has_no_user() -> None:
-    with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))
-        assert unix_peer(connection).uid == 2**32 - 1  # nobody: no list can name this number
+@pytest.mark.parametrize("more", [None, (), (4,), (33, 4, 2**32 - 2)])
+def test_all_groups_that_the_kernel_tells_count(more: tuple[int, ...] | None) -> None:
+    groups = frozenset({33, *(more or ())})
+    assert unix_peer(cast("socket.socket", Kernel(more))) == (1_000, 33, groups)
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,15 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def test_a_client_that_trusts_the_authority_meets_the_server(authority: Authority) -> None:
-    met = shake_hands(server_context(authority.files()), authority.client())
-    assert met.server_name == "localhost"
-    assert met.client.version() == "TLSv1.3"
-    assert met.server.getpeercert() is None
-
-
-def test_a_certificate_and_its_key_may_be_in_one_file(authority: Authority) -> None:
     files = authority.files()
-    both = authority.directory / "both.pem"
+    both = authority.directory / "both.pem"  # a certificate and its key may be in one file
     assert files.key is not None
     both.write_bytes(Path(files.key).read_bytes() + Path(files.certificate).read_bytes())
-    shake_hands(server_context(CertificateFiles(str(both))), authority.client())
+    for each in (files, CertificateFiles(str(both))):
+        met = shake_hands(server_context(each), authority.client())
+        assert met.server_name == "localhost"
+        assert met.client.version() == "TLSv1.3"
+        assert met.server.getpeercert() is None
 
 
 def test_tls_1_2_is_spoken_and_nothing_older(authority: Authority) -> None:
@@ -77,28 +74,23 @@ def test_http_1_1_is_agreed_on_where_it_is_spoken(
 # --- Certificates of clients ---------------------------------------------------------------------
 
 
-def test_a_client_without_a_certificate_is_refused_where_one_is_required(
-    authority: Authority,
+def test_clients_need_a_certificate_of_the_authority_also_after_a_renewal(
+    authority: Authority, tmp_path: Path
 ) -> None:
     server = server_context(authority.files()._replace(client_ca=authority.path))
-    with pytest.raises(ssl.SSLError, match=r"(?i)peer did not return a certificate"):
-        shake_hands(server, authority.client())
-
-
-def test_a_client_of_another_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ssl.SSLError, match=r"(?i)peer did not return a certificate"):
+            shake_hands(server, authority.client())
+        met = shake_hands(server, authority.client("worker.example.net"))
+        certificate = met.server.getpeercert()
+        assert certificate is not None
+        assert certificate_name(certificate) == "worker.example.net"
+        renew(server, authority.files())
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
     server = server_context(authority.files()._replace(client_ca=other.path))
     with pytest.raises(ssl.SSLError, match=r"(?i)certificate verify failed"):
         shake_hands(server, authority.client("worker.example.net"))
-
-
-def test_a_client_has_the_name_of_its_certificate(authority: Authority) -> None:
-    server = server_context(authority.files()._replace(client_ca=authority.path))
-    met = shake_hands(server, authority.client("worker.example.net"))
-    certificate = met.server.getpeercert()
-    assert certificate is not None
-    assert certificate_name(certificate) == "worker.example.net"
 
 
 # --- Files that are wrong ------------------------------------------------------------------------
@@ -177,15 +169,6 @@ def test_a_context_stays_as_it_was_when_the_new_files_are_wrong(authority: Autho
     with pytest.raises(CertificateInvalid, match="KEY_VALUES_MISMATCH"):
         renew(server, files)
     assert shake_hands(server, client, "old.example.net").server_name == "old.example.net"
-
-
-def test_clients_need_their_certificates_after_a_renewal_too(authority: Authority) -> None:
-    files = authority.files()._replace(client_ca=authority.path)
-    server = server_context(files)
-    renew(server, authority.files())
-    with pytest.raises(ssl.SSLError):
-        shake_hands(server, authority.client())
-    shake_hands(server, authority.client("worker.example.net"))
 
 
 # --- Validity ------------------------------------------------------------------------------------

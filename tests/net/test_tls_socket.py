@@ -133,17 +133,14 @@ def test_what_is_sent_in_pieces_arrives_whole_however_little_is_taken(
         unsent = unsent[sent:]
         if rng.random() < 0.7:
             client.take_in(rng.choice((1, 50, 1_000, 20_000)))
-            arrived += client.heard(1) if rng.random() < 0.1 else _decrypted(client)
+            if rng.random() < 0.1:
+                arrived += client.heard(1)
+            else:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    arrived += client.tls.read(1 << 16)
     assert arrived == said
     assert not unsent
     assert sends
-
-
-def _decrypted(client: TlsClient) -> bytes:
-    try:
-        return client.tls.read(1 << 16)
-    except ssl.SSLWantReadError:
-        return b""
 
 
 def test_what_is_received_is_decrypted_at_once_and_nothing_is_left_inside(
@@ -261,32 +258,19 @@ def test_who_goes_without_a_farewell_or_sends_rubbish_gives_back_what_it_held(
     assert len(rig.clients) == 1
 
 
-def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(rig: ServerRig) -> None:
-    client = TlsClient(rig.client(), client_context(authority()))
-    while True:
-        try:
-            client.tls.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            client.flush()
-            rig.turn_until_quiet(some=True)
-            client.take_in()
-    client.says(USED)
-    rig.turn_until_quiet(some=True)
-    assert client.heard() == USING
-
-
-def test_a_handshake_that_comes_byte_by_byte_is_one(rig: ServerRig) -> None:
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+def test_a_handshake_and_a_command_at_its_end_are_heard_in_whatever_pieces_they_come(
+    rig: ServerRig, piece_bytes: int
+) -> None:
     client = TlsClient(rig.client(), client_context(authority()))
     said = b""
     while USING not in said:
-        try:
+        with contextlib.suppress(ssl.SSLWantReadError):
             client.tls.do_handshake()
             client.tls.write(USED)
-        except ssl.SSLWantReadError:
-            pass
-        for byte in client.outgoing.read():
-            client.plain.send(bytes([byte]))
+        data = client.outgoing.read()
+        for at in range(0, len(data), piece_bytes):
+            client.plain.send(data[at : at + piece_bytes])
             rig.turn_until_quiet(some=True)
         client.take_in()
         if rig.clients:
