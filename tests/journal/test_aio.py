@@ -16,11 +16,16 @@ from delayd.journal.aio import CALLS, FDSYNC, IO_EVENT, IOCB, Calls, KernelSync,
 HANG_S_MAX: Final = 60.0
 
 
-@pytest.fixture
-def kernel() -> Iterator[KernelSync]:
+def opened_kernel() -> KernelSync:
     made = open_kernel_sync()
     if made is None:
         pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
+    return made
+
+
+@pytest.fixture
+def kernel() -> Iterator[KernelSync]:
+    made = opened_kernel()
     yield made
     made.close()
 
@@ -44,8 +49,9 @@ def descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-def test_the_layouts_are_those_of_the_kernel() -> None:
+def test_layouts_and_calls_are_those_of_the_kernel() -> None:
     assert (IOCB.size, IO_EVENT.size) == (64, 32)
+    assert {len(set(calls)) for calls in CALLS.values()} == {4}
 
 
 def test_each_sync_of_several_rings_once_and_ends_well(
@@ -61,16 +67,10 @@ def test_each_sync_of_several_rings_once_and_ends_well(
         assert bell.poll(0) == []
 
 
-def test_a_sync_is_told_of_once(kernel: KernelSync, handle: int) -> None:
-    assert not kernel.finish()
-    kernel.begin(handle)
-    assert kernel.finish(wait=True)
-    assert not kernel.finish()
-
-
-def test_a_sync_that_was_waited_for_rings_too_and_disturbs_nobody(
+def test_a_sync_is_told_of_once_and_rings_also_when_it_was_waited_for(
     kernel: KernelSync, bell: select.epoll, handle: int
 ) -> None:
+    assert not kernel.finish()
     kernel.begin(handle)
     assert kernel.finish(wait=True)
     assert bell.poll(HANG_S_MAX)
@@ -78,6 +78,23 @@ def test_a_sync_that_was_waited_for_rings_too_and_disturbs_nobody(
     kernel.begin(handle)
     assert bell.poll(HANG_S_MAX)
     assert kernel.finish()
+
+
+def test_what_cannot_be_synced_is_told_at_its_beginning_or_end_with_the_kernels_reason(
+    kernel: KernelSync,
+) -> None:
+    for end in os.pipe():
+        error: OSError | None
+        try:
+            kernel.begin(end)
+        except OSError as refused:
+            error = refused
+        else:
+            assert kernel.finish(wait=True)
+            error = kernel.error
+        os.close(end)
+        assert error is not None
+        assert error.errno == errno.EINVAL
 
 
 def test_a_descriptor_that_is_closed_is_refused_at_once_and_the_next_sync_goes_well(
@@ -93,26 +110,6 @@ def test_a_descriptor_that_is_closed_is_refused_at_once_and_the_next_sync_goes_w
     assert kernel.error is None
 
 
-def test_what_cannot_be_synced_is_told_with_the_kernels_reason(kernel: KernelSync) -> None:
-    ends = os.pipe()
-    try:
-        for end in ends:
-            assert errno_of_sync(kernel, end) == errno.EINVAL
-    finally:
-        for end in ends:
-            os.close(end)
-
-
-def errno_of_sync(kernel: KernelSync, handle: int) -> int | None:
-    """What is wrong with a sync, whether it shows at its beginning or at its end."""
-    try:
-        kernel.begin(handle)
-    except OSError as error:
-        return error.errno
-    assert kernel.finish(wait=True)
-    return None if kernel.error is None else kernel.error.errno
-
-
 def test_a_file_closed_during_its_sync_is_synced_nonetheless(
     kernel: KernelSync, tmp_path: Path
 ) -> None:
@@ -124,23 +121,16 @@ def test_a_file_closed_during_its_sync_is_synced_nonetheless(
     assert kernel.error is None
 
 
-def test_closing_waits_for_the_sync_going_on_and_leaks_no_descriptor(handle: int) -> None:
+def test_closing_waits_for_the_sync_going_on_leaks_no_descriptor_and_is_the_end(
+    handle: int,
+) -> None:
     before = descriptors()
     for _ in range(50):
-        kernel = open_kernel_sync()
-        if kernel is None:
-            pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
+        kernel = opened_kernel()
         os.pwrite(handle, bytes(4096), 0)
         kernel.begin(handle)
         kernel.close()
     assert descriptors() <= before, "others may have closed some"
-
-
-def test_a_closed_queue_takes_nothing_more(handle: int) -> None:
-    kernel = open_kernel_sync()
-    if kernel is None:
-        pytest.skip("this kernel, or the sandbox around us, does not sync asynchronously")
-    kernel.close()
     with pytest.raises(OSError, match="Invalid argument"):
         kernel.begin(handle)
 
@@ -219,11 +209,18 @@ def test_a_signal_during_the_question_is_no_answer(
 # --- Where there is none -------------------------------------------------------------------------
 
 
-def test_an_unknown_machine_has_no_kernel_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_machine_or_a_process_without_descriptors_has_no_kernel_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(*_arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     machine = os.uname_result(("Unix", "host", "7", "1979", "pdp11"))
-    monkeypatch.setattr(os, "uname", lambda: machine)
     before = descriptors()
-    assert open_kernel_sync() is None
+    for name, answer in (("uname", lambda: machine), ("eventfd", none_left)):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, answer)
+            assert open_kernel_sync() is None
     assert descriptors() <= before, "others may have closed some"
 
 
@@ -248,18 +245,3 @@ def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
     monkeypatch.setattr(ctypes, "CDLL", Refusing)
     assert open_kernel_sync() is None
     assert descriptors() <= before, "others may have closed some"
-
-
-def test_a_process_without_descriptors_left_has_no_kernel_sync(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def none_left(*_arguments: object) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(os, "eventfd", none_left)
-    assert open_kernel_sync() is None
-
-
-@pytest.mark.parametrize("machine", sorted(CALLS))
-def test_every_known_machine_has_four_different_calls(machine: str) -> None:
-    assert len(set(CALLS[machine])) == 4

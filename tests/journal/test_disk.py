@@ -5,7 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,13 @@ def home(disk: Disk, tmp_path: Path) -> str:
     return path
 
 
+@pytest.fixture
+def file(disk: Disk, home: str) -> Iterator[int]:
+    handle = disk.create(f"{home}/a")
+    yield handle
+    disk.close(handle)
+
+
 def read_back(disk: Disk, path: str) -> bytes:
     handle = disk.open(path)
     try:
@@ -42,76 +49,50 @@ def make_file(disk: Disk, path: str, content: bytes) -> None:
     disk.close(handle)
 
 
-def test_making_a_directory_that_exists_changes_nothing(disk: Disk, home: str) -> None:
+def test_a_new_directory_is_empty_can_be_synced_and_is_not_made_again(
+    disk: Disk, home: str
+) -> None:
+    assert disk.list_directory(home) == []
+    disk.sync_directory(home)
     make_file(disk, f"{home}/a", b"1")
     disk.make_directory(home)
     assert disk.list_directory(home) == ["a"]
 
 
-def test_a_new_directory_is_empty_and_can_be_synced(disk: Disk, home: str) -> None:
-    assert disk.list_directory(home) == []
-    disk.sync_directory(home)
+def test_what_is_written_is_read_at_once_and_up_to_the_end(
+    disk: Disk, home: str, file: int
+) -> None:
+    assert disk.pwrite(file, b"hello", 0) == 5
+    assert disk.pwrite(file, b"J", 0) == 1
+    assert disk.pread(file, 100, 0) == read_back(disk, f"{home}/a") == b"Jello"
+    assert disk.pread(file, 2, 3) == b"lo"
+    assert [disk.pread(file, 10, offset) for offset in (4, 5, 99)] == [b"o", b"", b""]
 
 
-def test_what_is_written_is_read_at_once(disk: Disk, home: str) -> None:
-    handle = disk.create(f"{home}/a")
-    assert disk.pwrite(handle, b"hello", 0) == 5
-    assert disk.pwrite(handle, b"J", 0) == 1
-    assert disk.pread(handle, 100, 0) == b"Jello"
-    assert disk.pread(handle, 2, 3) == b"lo"
-    disk.close(handle)
-    assert read_back(disk, f"{home}/a") == b"Jello"
-
-
-def test_reading_at_and_beyond_the_end_gives_what_is_there(disk: Disk, home: str) -> None:
-    make_file(disk, f"{home}/a", b"abc")
-    handle = disk.open(f"{home}/a")
-    assert disk.pread(handle, 10, 2) == b"c"
-    assert disk.pread(handle, 10, 3) == b""
-    assert disk.pread(handle, 10, 99) == b""
-    disk.close(handle)
-
-
-def test_writing_beyond_the_end_leaves_zeros_between(disk: Disk, home: str) -> None:
-    handle = disk.create(f"{home}/a")
-    disk.pwrite(handle, b"x", 4)
-    assert disk.size(handle) == 5
-    assert disk.pread(handle, 10, 0) == b"\0\0\0\0x"
-    disk.close(handle)
-
-
-def test_allocating_extends_with_zeros_and_never_shrinks(disk: Disk, home: str) -> None:
-    handle = disk.create(f"{home}/a")
-    disk.pwrite(handle, b"x", 0)
-    disk.allocate(handle, 4)
-    assert disk.pread(handle, 10, 0) == b"x\0\0\0"
-    disk.allocate(handle, 2)
-    assert disk.size(handle) == 4
-    disk.close(handle)
+def test_a_file_is_extended_with_zeros_and_cut_by_truncating_alone(disk: Disk, file: int) -> None:
+    disk.pwrite(file, b"x", 4)
+    assert disk.size(file) == 5
+    disk.allocate(file, 7)
+    disk.allocate(file, 2)
+    assert disk.size(file) == 7
+    assert disk.pread(file, 10, 0) == b"\0\0\0\0x\0\0"
+    disk.pwrite(file, b"hello", 0)
+    disk.truncate(file, 2)
+    assert disk.size(file) == 2
+    disk.truncate(file, 4)
+    assert disk.pread(file, 10, 0) == b"he\0\0"
 
 
 @pytest.mark.parametrize("used", [0, 1, 5, JOURNAL_WINDOW_BYTES, 2 * JOURNAL_WINDOW_BYTES + 7])
 def test_what_of_a_file_is_used_ends_with_the_last_byte_that_is_not_zero(
-    disk: Disk, home: str, used: int
+    disk: Disk, file: int, used: int
 ) -> None:
-    handle = disk.create(f"{home}/file")
     for size in (used, 4 * JOURNAL_WINDOW_BYTES + 100):
         if used:
-            disk.pwrite(handle, b"x", used - 1)
+            disk.pwrite(file, b"x", used - 1)
         if size:
-            disk.allocate(handle, size)
-        assert used_bytes(disk, handle) == used
-    disk.close(handle)
-
-
-def test_truncating_cuts_and_extends(disk: Disk, home: str) -> None:
-    handle = disk.create(f"{home}/a")
-    disk.pwrite(handle, b"hello", 0)
-    disk.truncate(handle, 2)
-    assert disk.size(handle) == 2
-    disk.truncate(handle, 4)
-    assert disk.pread(handle, 10, 0) == b"he\0\0"
-    disk.close(handle)
+            disk.allocate(file, size)
+        assert used_bytes(disk, file) == used
 
 
 def test_creating_over_a_file_empties_it(disk: Disk, home: str) -> None:
@@ -128,13 +109,11 @@ def test_renaming_replaces_what_had_the_name(disk: Disk, home: str) -> None:
     assert read_back(disk, f"{home}/b") == b"new"
 
 
-def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str) -> None:
-    handle = disk.create(f"{home}/a")
-    disk.pwrite(handle, b"x", 0)
+def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str, file: int) -> None:
+    disk.pwrite(file, b"x", 0)
     disk.unlink(f"{home}/a")
     assert disk.list_directory(home) == []
-    assert disk.pread(handle, 1, 0) == b"x"
-    disk.close(handle)
+    assert disk.pread(file, 1, 0) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -156,22 +135,16 @@ def test_a_handle_for_reading_cannot_write(disk: Disk, home: str) -> None:
 
 
 def test_a_lock_has_one_holder_and_names_it(disk: Disk, home: str) -> None:
-    handle = disk.lock(f"{home}/lock")
-    with pytest.raises(LockHeldError) as caught:
-        disk.lock(f"{home}/lock")
-    assert caught.value.holder_pid
+    path = f"{home}/lock"
+    handle = disk.lock(path)
+    for take in (disk.lock, disk.share_lock):
+        with pytest.raises(LockHeldError) as caught:
+            take(path)
+        assert caught.value.holder_pid
     disk.close(handle)
-    disk.close(disk.lock(f"{home}/lock"))
+    for take in (disk.lock, disk.share_lock):
+        disk.close(take(path))
     assert disk.list_directory(home) == ["lock"]
-
-
-def test_a_lock_that_somebody_has_taken_cannot_be_shared(disk: Disk, home: str) -> None:
-    handle = disk.lock(f"{home}/lock")
-    with pytest.raises(LockHeldError) as caught:
-        disk.share_lock(f"{home}/lock")
-    assert caught.value.holder_pid
-    disk.close(handle)
-    disk.close(disk.share_lock(f"{home}/lock"))
 
 
 def test_a_lock_that_is_shared_cannot_be_taken_until_all_have_closed_it(
@@ -277,30 +250,28 @@ def test_a_new_directory_is_made_durable_where_its_name_is(
     assert synced == [str(tmp_path)]
 
 
-def test_a_lock_that_cannot_be_taken_is_left_closed(tmp_path: Path) -> None:
-    disk = RealDisk()
-    handle = disk.lock(f"{tmp_path}/lock")
-    before = set(os.listdir("/proc/self/fd"))
-    for take in (disk.lock, disk.share_lock):
-        with pytest.raises(LockHeldError):
-            take(f"{tmp_path}/lock")
-    assert set(os.listdir("/proc/self/fd")) <= before, "others may have closed some"
-    disk.close(handle)
+def failing_with(number: int) -> Callable[[int, int], None]:
+    def fail(_handle: int, _operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
-def test_a_directory_that_cannot_be_locked_is_left_closed(
+def test_a_lock_that_cannot_be_taken_is_left_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = RealDisk()
-    handle = disk.lock_directory(str(tmp_path))
+    disk, home, path = RealDisk(), str(tmp_path), f"{tmp_path}/lock"
+    handles = [disk.lock(path), disk.lock_directory(home)]
     before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(LockHeldError):
-        disk.lock_directory(str(tmp_path))
+    for take, what in ((disk.lock, path), (disk.share_lock, path), (disk.lock_directory, home)):
+        with pytest.raises(LockHeldError):
+            take(what)
     monkeypatch.setattr(fcntl, "flock", failing_with(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
-        disk.lock_directory(str(tmp_path))
+        disk.lock_directory(home)
     assert set(os.listdir("/proc/self/fd")) <= before, "others may have closed some"
-    disk.close(handle)
+    for handle in handles:
+        disk.close(handle)
 
 
 def test_a_file_system_without_locks_for_directories_is_used_without_one(
@@ -309,10 +280,3 @@ def test_a_file_system_without_locks_for_directories_is_used_without_one(
     """Such as NFS, where the file has a lock and a directory has none."""
     monkeypatch.setattr(fcntl, "flock", failing_with(errno.EBADF))
     RealDisk().close(RealDisk().lock_directory(str(tmp_path)))
-
-
-def failing_with(number: int) -> Callable[[int, int], None]:
-    def fail(_handle: int, _operation: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail

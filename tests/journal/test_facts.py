@@ -1,10 +1,10 @@
 """The facts of facts.txt, on a simulated disk.
 
-Steps stand between semicolons; `x*99` is 99 times x, `?99` so much noise, and `4:900` four payloads
-of 900 bytes that differ, `4:900:5` those after them. `put` syncs after each payload, `fail sync 2`
-has the second sync from now on fail, `fail pread 1 99` the next 99, `fail create EROFS` with
-another error than EIO; `beside append a` appends during the next sync; `crash` forgets what was not
-synced. Files are 1, 2, ... of the log, `end`, and what else has a name. Outcomes:
+Steps stand between semicolons; `x*99` is 99 times x, `_*99` so many zeros, `?99` so much noise, and
+`4:900` four payloads of 900 bytes that differ, `4:900:5` those after them. `put` syncs after each
+payload, `fail sync 2` has the second sync from now on fail, `fail pread 1 99` the next 99, and
+`fail create EROFS` with another error than EIO; `beside append a` appends during the next sync;
+`crash` forgets what was not synced. Files are 1, 2, ... of the log, `end`, and any name. Outcomes:
 
     JournalFailed EIO       the last step is refused with these words
     = 3                     it returns this
@@ -57,7 +57,7 @@ def payloads(words: tuple[str, ...]) -> list[bytes]:
         elif word.startswith("?"):
             found.append(Random(1).randbytes(int(word[1:])))
         else:
-            found.append(letter.encode() * int(times or 1))
+            found.append((letter.encode() if letter != "_" else b"\0") * int(times or 1))
     return found
 
 
@@ -247,8 +247,8 @@ class JournalBench:
         assert isinstance(content, bytes)
         self.disk.put_file(where(name), content)
 
-    def empty(self, name: str) -> None:
-        self.disk.put_file(where(name), b"")
+    def place(self, name: str, *words: str) -> None:
+        self.disk.put_file(where(name), b"".join(payloads(words)))
 
     def remove(self, name: str) -> None:
         self.disk.unlink(where(name))

@@ -5,6 +5,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from tests.journal.journals import (
     CONFIGURED_BYTES,
     DIRECTORY,
     SEGMENT_BYTES,
+    BesideDisk,
     append_all,
     frame_ends,
     numbered,
@@ -42,28 +44,19 @@ FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
 """The longest payload that shares a segment with nothing else."""
 
 
-def test_frames_come_back_with_their_times_and_in_order(
+def test_frames_come_back_in_order_with_their_times_and_a_closing_frame_with_the_last(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
     journal.append(b"first", 1_000, -5)
     journal.append(b"second", 1_001, 2**62)
-    journal.sync()
+    journal.close()
+    opened(disk)[0].close()
     disk.crash()
     frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
-    assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
-
-
-def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_path: Path) -> None:
-    lock = tmp_path / LOCK_NAME
-    journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
-    assert not list(journal.replay())
-    assert lock.read_text() == f"{os.getpid()}\n"
-    append_all(journal, [b"first"])
-    assert lock.read_text() == f"{os.getpid()}\n"
-    journal.close()
-    assert lock.read_text() == ""
-    journal.close()
-    Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES).close()
+    assert frames == [
+        Frame(1, 1_000, -5, b"first"),
+        *(Frame(n, 1_001, 2**62, b"second" if n == 2 else b"") for n in (2, 3, 4)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,23 +95,6 @@ def test_frames_longer_than_the_reading_window_are_read_whole(disk: SimulatedDis
     assert payloads_in(disk) == payloads
 
 
-def test_a_full_segment_is_trimmed_when_it_is_synced(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, numbered(5, 1_000))
-    assert len(disk.file_bytes(path_of(1))) == SEGMENT_BYTES
-    journal.sync()
-    content = disk.file_bytes(path_of(1))
-    assert len(content) == frame_ends(content)[-1] < SEGMENT_BYTES
-    assert len(disk.file_bytes(path_of(2))) == SEGMENT_BYTES
-
-
-def test_the_closing_frame_repeats_the_last_times(disk: SimulatedDisk, journal: Journal) -> None:
-    journal.append(b"first", 1_234, 5_678)
-    journal.close()
-    opened(disk)[0].close()
-    frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
-    assert [frame[:3] for frame in frames] == [(n, 1_234, 5_678) for n in (1, 2, 3)]
-
-
 def test_appending_before_the_replay_is_done_is_our_own_mistake(disk: SimulatedDisk) -> None:
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     with pytest.raises(AssertionError, match="replay comes before append"):
@@ -143,22 +119,13 @@ def test_a_segment_below_the_limit_is_our_own_mistake() -> None:
         opened(SimulatedDisk(), JOURNAL_SEGMENT_BYTES_MIN - 1)
 
 
-def test_a_sync_with_nothing_to_do_asks_nothing_of_the_disk(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    journal.sync()
-    calls = disk.call_count
-    assert journal.sync() == 1
-    assert disk.call_count == calls
-
-
-def test_one_append_is_one_write_and_one_sync_is_one_sync(
+def test_one_append_is_one_write_and_one_sync_one_sync_or_none_where_there_is_nothing_to_do(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
     append_all(journal, [b"first"], sync_each=True)
     calls, before = disk.call_count, disk.verb_counts.copy()
     append_all(journal, [b"second"], sync_each=True)
+    assert journal.sync() == 2
     assert disk.call_count - calls == 2
     assert disk.verb_counts - before == {"pwrite": 1, "sync": 1}
 
@@ -198,37 +165,21 @@ def test_unsynced_segments_are_bounded(journal: Journal) -> None:
     assert len(journal._unsynced) <= JOURNAL_UNSYNCED_SEGMENTS_MAX + 1
 
 
-class MeddlingDisk(SimulatedDisk):
-    """Appends to the journal in the middle of a sync, as the loop does beside the sync thread."""
-
-    journal: Journal | None = None
-    payloads: list[bytes]
-
-    def sync(self, handle: int, /) -> None:
-        super().sync(handle)
-        journal, self.journal = self.journal, None
-        if journal:
-            append_all(journal, [self.payloads.pop(0)])
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("payload_bytes", [100, 1_500, FITTING])
 def test_frames_appended_during_a_sync_are_not_reported_durable_by_it(payload_bytes: int) -> None:
-    disk = MeddlingDisk()
+    disk = BesideDisk()
     journal, _ = opened(disk)
-    payloads = numbered(40, payload_bytes - 1)
-    disk.payloads = payloads.copy()
-    append_all(journal, [disk.payloads.pop(0)])
-    while len(disk.payloads) > 5:
-        appended = journal.appended_sequence
-        disk.journal = journal
-        durable = journal.sync()
-        assert durable == journal.synced_sequence == appended
+    payloads = numbered(36, payload_bytes - 1)
+    append_all(journal, payloads[:1])
+    for appended in range(1, len(payloads)):
+        disk.beside = [partial(append_all, journal, payloads[appended : appended + 1])]
+        assert journal.sync() == journal.synced_sequence == appended
         after = copy.deepcopy(disk)
         after.crash()
         survivors = payloads_in(after)
         assert survivors == payloads[: len(survivors)]
-        assert len(survivors) >= durable
+        assert len(survivors) >= appended
 
 
 class MeddlingList(deque[Segment]):
@@ -256,24 +207,18 @@ def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it(
     assert len(payloads_in(disk)) == 3
 
 
-def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(2, FITTING - 10))
-    for number in (1, 2):
-        disk.fail(disk.verb_counts["sync_directory"] + number, OSError(5, "EIO"), "sync_directory")
-    with pytest.raises(JournalFailed):
-        journal.sync()
-    assert journal.synced_sequence == 1
-
-
 def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None:
     home = str(tmp_path / "journal")
     journal = Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     assert list(journal.replay()) == []
+    lock = tmp_path / "journal" / LOCK_NAME
+    assert lock.read_text() == f"{os.getpid()}\n"
     append_all(journal, numbered(20, 500), sync_each=True)
+    assert lock.read_text() == f"{os.getpid()}\n"
     with pytest.raises(DirectoryLocked):
         Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
+    journal.close()
+    assert lock.read_text() == "", "there is no process any more"
     journal.close()
     last = max((tmp_path / "journal").glob("segment-*"))
     with last.open("ab") as file:

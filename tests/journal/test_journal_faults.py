@@ -19,7 +19,6 @@ from delayd.journal.errors import JournalError, JournalFailed, JournalFull, fail
 from delayd.journal.journal import Journal
 from tests.journal.clients import WAYS, Client, any_order, goes_on, stop
 from tests.journal.journals import (
-    SEGMENT_BYTES,
     append_all,
     contents_of,
     frame,
@@ -182,28 +181,6 @@ def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
         assert payloads_in(disk) == PAYLOADS
 
 
-def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    disk.capacity_bytes = 2 * SEGMENT_BYTES
-    taken = []
-    for payload in PAYLOADS:
-        try:
-            journal.append(payload, 0, 0)
-        except JournalFull:
-            break
-        taken.append(payload)
-    assert 4 < len(taken) < len(PAYLOADS)
-    assert journal.appended_sequence == len(taken) == journal.sync()
-    with pytest.raises(JournalFull, match="ENOSPC"):
-        journal.append(PAYLOADS[0], 0, 0)
-    disk.capacity_bytes = None
-    assert journal.append(b"again", 0, 0) == len(taken) + 1
-    journal.sync()
-    disk.crash()
-    assert payloads_in(disk) == [*taken, b"again"]
-
-
 @pytest.mark.parametrize("space_bytes", [0, 1, 44, 45, 300, 800])
 def test_half_a_frame_on_a_full_disk_leaves_no_trace(
     disk: SimulatedDisk, journal: Journal, space_bytes: int
@@ -225,14 +202,6 @@ def test_half_a_frame_on_a_full_disk_leaves_no_trace(
     append_all(journal, [b"after"], sync_each=True)
     disk.crash()
     assert payloads_in(disk) == [b"before", b"after"]
-
-
-def test_a_journal_closes_on_a_full_disk(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, [bytes(SEGMENT_BYTES - 80 - 45)])
-    disk.capacity_bytes = SEGMENT_BYTES
-    journal.close()
-    disk.crash()
-    assert payloads_in(disk) == [bytes(SEGMENT_BYTES - 80 - 45)]
 
 
 def test_a_file_that_may_not_be_used_is_named_with_its_owner(tmp_path: Path) -> None:

@@ -149,14 +149,6 @@ def test_a_segment_that_is_missing_in_the_middle_is_named() -> None:
         opened(disk)
 
 
-def test_an_unfinished_segment_after_a_missing_one_is_removed() -> None:
-    # The names of both were un-synced, and only the second survived the crash.
-    disk = disk_with(FIRST)
-    disk.put_file(path_of(3), bytes(300))
-    assert payloads_in(disk) == GOOD
-    assert list(contents_of(disk)) == [segment_name(1)]
-
-
 def test_segments_missing_at_the_beginning_are_refused(disk: SimulatedDisk) -> None:
     disk.put_file(path_of(2), header(2, 3, synced=2, previous_valid_bytes=END))
     with pytest.raises(JournalCorrupt, match="begins with frame 3, wanted is 1"):
@@ -221,13 +213,6 @@ def test_a_foreign_file_in_the_directory_is_refused_by_name(name: str) -> None:
     assert caught.value.file == f"{DIRECTORY}/{name}"
 
 
-def test_a_foreign_file_in_a_directory_without_a_log_says_to_choose_another() -> None:
-    disk = disk_with()
-    disk.put_file(f"{DIRECTORY}/notes.txt", b"")
-    with pytest.raises(ForeignFile, match="is not delayd's: choose a directory of its own"):
-        opened(disk)
-
-
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -250,12 +235,6 @@ def test_a_directory_that_is_not_ours_is_seen_before_it_gets_a_lock(disk: Simula
     assert disk.list_directory(DIRECTORY) == ["notes.txt"]
 
 
-def test_what_a_file_system_puts_into_a_directory_is_tolerated() -> None:
-    disk = disk_with(FIRST)
-    disk.put_file(f"{DIRECTORY}/lost+found", b"")
-    assert payloads_in(disk) == GOOD
-
-
 @pytest.mark.parametrize("content", [b"", header()[:79], bytes(HEADER_BYTES), bytes(5000)])
 def test_a_first_segment_that_was_never_finished_is_made_anew(content: bytes) -> None:
     disk = disk_with(content)
@@ -270,13 +249,6 @@ def test_a_first_segment_with_anything_after_a_lost_header_is_refused() -> None:
     # Its header was durable before anything was written after it.
     assert refusal(bytes(HEADER_BYTES) + FIRST[HEADER_BYTES:]).offset == 0
     assert refusal(b"", CONTINUATION).offset == 0
-
-
-def test_a_segment_that_was_being_made_is_removed() -> None:
-    disk = disk_with(FIRST)
-    disk.put_file(f"{path_of(2)}.new", b"half a header")
-    assert payloads_in(disk) == GOOD
-    assert list(contents_of(disk)) == [segment_name(1)]
 
 
 def test_copies_of_torn_tails_never_replace_each_other() -> None:
@@ -311,22 +283,6 @@ def test_recovering_twice_gives_the_same_files() -> None:
     once = contents_of(disk)
     opened(disk)
     assert contents_of(disk) == once
-
-
-def test_a_start_does_not_trust_pages_that_a_failed_sync_called_clean(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    journal.append(b"synced", 0, 0)
-    journal.sync()
-    journal.append(b"lost by the disk, kept by the cache", 0, 0)
-    for number in (1, 2):  # the second in the fresh segment, after which the journal gives up
-        disk.fail(disk.verb_counts["sync"] + number, OSError(5, "EIO"), "sync")
-    with pytest.raises(Exception, match="EIO"):
-        journal.sync()
-    disk.kill()
-    _, payloads = opened(disk)
-    disk.crash()
-    assert payloads_in(disk) == payloads
 
 
 @pytest.mark.parametrize("begun", range(8))

@@ -24,7 +24,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.rigs.disk import Piece, SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 LOG_BYTES = 4 * 1024
 
@@ -234,24 +234,3 @@ def test_a_witness_longer_than_a_window_is_heard() -> None:
     body = b"x" * (2 * JOURNAL_WINDOW_BYTES)
     with pytest.raises(JournalCorrupt):
         opened(disk_with(FIRST + b"\xff" * 99 + frame(5, 4, body)))
-
-
-@pytest.mark.thorough
-def test_unsynced_sectors_that_arrive_in_any_order_never_stop_a_start(rng: random.Random) -> None:
-    for _ in range(300):
-        disk = SimulatedDisk()
-        journal, _ = opened(disk)
-        payloads = numbered(rng.randrange(1, 30), rng.choice([50, 400, 1_500]))
-        for payload in payloads:
-            append_all(journal, [payload])
-            if rng.random() < 0.3:
-                journal.sync()
-        durable, share = journal.synced_sequence, rng.random()
-
-        def survives(piece: Piece, share: float = share) -> bool:
-            return rng.random() < share
-
-        disk.crash(survives)
-        survivors = payloads_in(disk)
-        assert survivors == payloads[: len(survivors)]
-        assert len(survivors) >= durable

@@ -5,6 +5,7 @@ writing, finishing and removing are all cut short. Every snapshot holds all that
 """
 
 import errno
+import itertools
 import random
 from typing import Final
 
@@ -133,37 +134,29 @@ def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
 
 
 def test_no_failure_of_a_snapshot_but_one_is_a_failure_of_the_journal() -> None:
-    def workload(disk: "Counting") -> tuple[Journal, range]:
+    failures: list[type[JournalError] | None] = []
+    for number in itertools.count(1):
+        disk = SimulatedDisk()
         journal, _ = opened(disk)
         append_all(journal, PAYLOADS[:6], sync_each=True)
         journal.snapshot_is_due(LIVE_BYTES)
         take_snapshot(journal, PAYLOADS[:6])
         append_all(journal, PAYLOADS[6:8], sync_each=True)
-        before = disk.call_count
-        if disk.faults_begin is not None:
-            disk.fail(before + disk.faults_begin, OSError(errno.EIO, "EIO"))
+        last = disk.call_count + number
+        disk.fail(last, OSError(errno.EIO, "EIO"))
         failures.append(None)
         try:
             take_snapshot(journal, PAYLOADS[:8])
         except (SnapshotFailed, JournalFailed) as error:
             failures[-1] = type(error)
+        is_over = disk.call_count < last
         disk.heal()
-        return journal, range(1, disk.call_count - before + 1)
-
-    class Counting(SimulatedDisk):
-        faults_begin: int | None = None
-
-    failures: list[type[JournalError] | None] = []
-    _, calls = workload(Counting())
-    for number in calls:
-        disk = Counting()
-        disk.faults_begin = number
-        journal, _ = workload(disk)
-        if failures[-1] is JournalFailed:
-            continue
-        append_all(journal, PAYLOADS[8:9], sync_each=True)
-        disk.crash()
-        assert payloads_in(disk) == PAYLOADS[:9]
+        if failures[-1] is not JournalFailed:
+            append_all(journal, PAYLOADS[8:9], sync_each=True)
+            disk.crash()
+            assert payloads_in(disk) == PAYLOADS[:9]
+        if is_over:
+            break
     assert failures.count(JournalFailed) == 1, "the directory's sync"
     assert failures.count(SnapshotFailed) > len(PAYLOADS[:8])
 
