@@ -23,7 +23,8 @@ from delayd.limits import JOURNAL_WINDOW_BYTES
 from tests.binlog.binlogs import BURIED, CREATED_NS, DELAYED, NS, file_of, full
 from tests.rigs.disk import PowerCut, SimulatedDisk
 
-CREATED_MS = CREATED_NS // 1_000_000
+MS = 1_000_000  # in nanoseconds
+CREATED_MS = CREATED_NS // MS
 NOW_MS = CREATED_MS + 60_000
 SEGMENT_BYTES = 4096
 
@@ -43,13 +44,6 @@ JOB = BinlogJob(
     state=BinlogState.READY,
     body=b"body",
 )
-
-
-def converted(job: BinlogJob, tick_ms: int = 1) -> tuple[State, int, int]:
-    """State, due and created."""
-    record = record_of(job, 7, NOW_MS, tick_ms)
-    _, due_ms, created_ms, *_ = HEADER.unpack_from(record)
-    return state_of(record), due_ms, created_ms
 
 
 def test_an_untouched_job_keeps_everything_in_the_shortest_record() -> None:
@@ -83,23 +77,21 @@ def test_counters_and_the_last_delay_are_kept() -> None:
 def test_each_state_becomes_what_beanstalkd_would_make_of_it(
     state: BinlogState, deadline_ms: int, expected: State, due_ms: int
 ) -> None:
-    job = JOB._replace(state=state, deadline_ns=deadline_ms * 1_000_000)
-    assert converted(job) == (expected, due_ms, CREATED_MS)
+    record = record_of(JOB._replace(state=state, deadline_ns=deadline_ms * MS), 7, NOW_MS, 1)
+    assert state_of(record) is expected
+    assert HEADER.unpack_from(record)[1:3] == (due_ms, CREATED_MS)
 
 
-def test_a_delay_ends_rounded_up_never_early() -> None:
-    job = JOB._replace(state=BinlogState.DELAYED, deadline_ns=(NOW_MS + 5) * 1_000_000 + 1)
-    assert converted(job) == (State.DELAYED, NOW_MS + 6, CREATED_MS)
-    assert converted(job, tick_ms=100) == (State.DELAYED, NOW_MS + 100, CREATED_MS)
-
-
-def test_a_clock_that_was_set_back_makes_no_job_younger_than_new() -> None:
-    job = JOB._replace(created_ns=(NOW_MS + 9_999) * 1_000_000)
-    assert converted(job) == (State.READY, NOW_MS, NOW_MS)
-
-
-def test_a_ttr_of_nothing_becomes_what_it_means() -> None:
-    assert HEADER.unpack_from(record_of(JOB._replace(ttr_ns=0), 7, NOW_MS, 1))[3] == 1_000
+def test_times_are_rounded_up_never_early_and_none_is_in_the_future_or_nothing() -> None:
+    later = JOB._replace(state=BinlogState.DELAYED, deadline_ns=(NOW_MS + 5) * MS + 1)
+    for tick_ms, due_ms in ((1, NOW_MS + 6), (100, NOW_MS + 100)):
+        record = record_of(later, 7, NOW_MS, tick_ms)
+        assert state_of(record) is State.DELAYED
+        assert HEADER.unpack_from(record)[1:3] == (due_ms, CREATED_MS)
+    job = JOB._replace(created_ns=(NOW_MS + 9_999) * MS, ttr_ns=0)  # by a clock that was set back
+    record = record_of(job, 7, NOW_MS, 1)
+    assert state_of(record) is State.READY
+    assert HEADER.unpack_from(record)[1:4] == (NOW_MS, NOW_MS, 1_000)
 
 
 def binlog_of(disk: SimulatedDisk, *records: bytes) -> Binlog:
@@ -109,7 +101,7 @@ def binlog_of(disk: SimulatedDisk, *records: bytes) -> Binlog:
 
 
 def some_records() -> list[bytes]:
-    in_a_minute_ns = (NOW_MS + 60_000) * 1_000_000
+    in_a_minute_ns = (NOW_MS + 60_000) * MS
     return [
         full(1, b"ready", "mail"),
         full(2, b"later", "mail", state=DELAYED, deadline_ns=in_a_minute_ns),
@@ -210,23 +202,22 @@ def test_an_import_cut_off_anywhere_is_never_taken_for_whole_and_can_be_begun_an
     assert outcomes == {"[]", f"data/{IMPORT_MARKER}", str(EXPECTED[1:])}
 
 
-@pytest.mark.parametrize("name", ["segment-0000000001.log", "notes.txt"])
-def test_a_directory_that_holds_anything_is_refused_and_left_as_it_is(name: str) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["segment-0000000001.log"],
+        ["notes.txt"],
+        [IMPORT_MARKER, "segment-0000000001.log", "notes.txt"],
+    ],
+)
+def test_a_directory_that_holds_more_than_an_unfinished_import_is_refused(names: list[str]) -> None:
     disk = SimulatedDisk()
-    disk.put_file(f"data/{name}", b"precious")
-    names = disk.list_directory("data")
-    with pytest.raises(NotEmpty, match=r"holds .*: choose a directory that is new or empty"):
+    for name in names:
+        disk.put_file(f"data/{name}", b"precious")
+    refused = rf"holds {names[-1]}: choose a directory that is new or empty"
+    with pytest.raises(NotEmpty, match=refused):
         import_into(disk, binlog_of(disk, *some_records()))
     assert disk.list_directory("data") == names
-
-
-def test_an_unfinished_import_with_something_else_beside_it_is_refused() -> None:
-    disk = SimulatedDisk()
-    for name in (IMPORT_MARKER, "segment-0000000001.log", "notes.txt"):
-        disk.put_file(f"data/{name}", b"")
-    with pytest.raises(NotEmpty, match=r"notes\.txt"):
-        import_into(disk, binlog_of(disk, *some_records()))
-    assert len(disk.list_directory("data")) == 3
 
 
 def test_a_data_directory_that_a_daemon_holds_is_refused() -> None:
@@ -250,7 +241,7 @@ def test_a_full_or_failing_disk_leaves_a_marked_directory() -> None:
         assert IMPORT_MARKER in disk.list_directory("data")
 
 
-def test_a_binlog_is_held_while_it_is_read() -> None:
+def test_a_binlog_is_held_while_it_is_read_and_a_copy_needs_no_lock_file() -> None:
     disk = SimulatedDisk()
     binlog_of(disk)
     with held(disk, "b"), pytest.raises(Exception, match="held"):
@@ -259,19 +250,10 @@ def test_a_binlog_is_held_while_it_is_read() -> None:
     with pytest.raises(DirectoryLocked), held(disk, "b"):
         pass
     disk.close(running)
-
-
-def test_a_copy_of_a_binlog_needs_no_lock_file() -> None:
-    disk = SimulatedDisk()
-    disk.put_file("b/binlog.1", file_of())
+    disk.fail(disk.verb_counts["share_lock"] + 1, OSError(13, "Permission denied"), "share_lock")
+    with pytest.raises(JournalFailed, match="b/lock: cannot be opened"), held(disk, "b"):
+        pass
+    disk.unlink("b/lock")
     with held(disk, "b"):
         pass
     assert disk.list_directory("b") == ["binlog.1"]
-
-
-def test_a_lock_that_cannot_be_opened_is_named() -> None:
-    disk = SimulatedDisk()
-    binlog_of(disk)
-    disk.fail(1, OSError(13, "Permission denied"), "share_lock")
-    with pytest.raises(JournalFailed, match="b/lock: cannot be opened"), held(disk, "b"):
-        pass
