@@ -138,6 +138,11 @@ class OutboxRig:
             for topic, body in rows:
                 outbox.put(self.connection.cursor(), topic, body, **options)
 
+    def sql(self, statement: str, *values: object) -> None:
+        """Do to the table as any program may."""
+        with self.connection:
+            self.connection.execute(statement, values)
+
     def rows(self, what: str = "count(*)") -> Any:
         """What the table has."""
         return self.connection.execute(f"SELECT {what} FROM delayd_outbox").fetchone()[0]  # noqa: S608
@@ -177,6 +182,11 @@ class OutboxRig:
         self._tables.append(table)
         clock = lambda: self.now_s  # noqa: E731
         return Relay(table, Permits(client, "outbox"), self.stop, self, clock)
+
+    def started(self) -> Relay:
+        relay = self.relay()
+        relay.start()
+        return relay
 
     def _client(self, fate: Fate) -> Client:
         requests: Any = Requests(self, fate)

@@ -10,7 +10,7 @@ from delayd.client import PutResult, Unreachable
 from delayd.outbox import table
 from delayd.outbox.databases import connected
 from delayd.outbox.permits import DaemonUnfit
-from delayd.outbox.relay import REPORT_S, RESTING_MAX, Relay
+from delayd.outbox.relay import REPORT_S, RESTING_MAX
 from delayd.outbox.table import ROWS_MAX, TableAway, TableUnfit
 from tests.outbox.rig import OutboxRig
 
@@ -26,9 +26,8 @@ def insert(rig: OutboxRig, **columns: object) -> None:
     """Write a row as any program may."""
     values: dict[str, object] = {"topic": "mail", "body": b"bad", **columns}
     marks = ", ".join("?" * len(values))
-    with rig.connection:
-        sql = f"INSERT INTO delayd_outbox ({', '.join(values)}) VALUES ({marks})"  # noqa: S608
-        rig.connection.execute(sql, [*values.values()])
+    names = ", ".join(values)
+    rig.sql(f"INSERT INTO delayd_outbox ({names}) VALUES ({marks})", *values.values())  # noqa: S608
 
 
 def events(rig: OutboxRig, word: str) -> list[dict[str, Any]]:
@@ -109,9 +108,8 @@ def test_of_rows_under_way_to_what_is_gone_it_is_said_that_it_is_not_known(
     rig: OutboxRig, is_cleared: bool
 ) -> None:
     """The topic of the relay was cleared, or this is another daemon, which has a mark too."""
-    relay = rig.relay()
+    relay = rig.started()
     rig.commits(("mail", "a"))
-    relay.start()
     relay.step()  # and is killed before the row is deleted
     rig.client.clear("outbox")
     if not is_cleared:
@@ -119,17 +117,15 @@ def test_of_rows_under_way_to_what_is_gone_it_is_said_that_it_is_not_known(
     rig.relays()
     assert "it is not known whether this was put" in rig.rows("error")
     assert rig.worked == {"a": 1}
-    with rig.connection:
-        rig.connection.execute("UPDATE delayd_outbox SET error = NULL")
+    rig.sql("UPDATE delayd_outbox SET error = NULL")
     rig.relays()
     assert rig.worked == {"a": 2}
     assert not rig.rows()
 
 
 def test_a_permit_in_somebody_s_hands_is_waited_for(rig: OutboxRig) -> None:
-    relay = rig.relay()
+    relay = rig.started()
     rig.commits(("mail", "a"))
-    relay.start()
     permits = relay._permits.draw(relay._table.take(table.Settled(), ()))
     relay._table.bind(permits)
     key = next(job.key for job in rig.client.jobs("outbox") if job.key != "mark")
@@ -150,8 +146,7 @@ def test_a_permit_in_somebody_s_hands_is_waited_for(rig: OutboxRig) -> None:
 @pytest.mark.thorough
 def test_a_step_is_of_so_many_rows_and_bytes(rig: OutboxRig) -> None:
     rig.commits(*(("mail", "x") for _ in range(ROWS_MAX + 1)))
-    relay = rig.relay()
-    relay.start()
+    relay = rig.started()
     assert [relay.step(), relay.step(), relay.step()] == [ROWS_MAX, 1, 0]
     for _ in range(40):
         insert(rig, body=b"x" * 60_000)
@@ -161,11 +156,8 @@ def test_a_step_is_of_so_many_rows_and_bytes(rig: OutboxRig) -> None:
 def test_a_delay_counts_from_the_put(rig: OutboxRig) -> None:
     rig.commits(("mail", "a"), delay="1h")
     rig.commits(("sms", "b"), delay="1m")
-    with rig.connection:
-        sql = (
-            "UPDATE delayd_outbox SET put_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-50 minutes')"
-        )
-        rig.connection.execute(sql)
+    ago = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-50 minutes')"
+    rig.sql(f"UPDATE delayd_outbox SET put_at = {ago}")  # noqa: S608
     rig.relays()
     (job,) = rig.client.jobs("mail")
     assert job.due is not None
@@ -178,8 +170,7 @@ def test_a_delay_counts_from_the_put(rig: OutboxRig) -> None:
 def test_a_topic_that_takes_nothing_now_rests_and_others_go_on(rig: OutboxRig) -> None:
     rig.client.set_policy("mail", {"jobs_max": 1})
     rig.client.put("mail", "full", delay="1h", key="full")
-    relay = rig.relay()
-    relay.start()
+    relay = rig.started()
     rig.commits(("mail", "a"), ("sms", "b"))
     assert (relay.step(), relay.step()) == (2, 0)
     assert rig.worked == {"b": 1}
@@ -197,20 +188,16 @@ def test_a_topic_without_rows_ends_its_rest(rig: OutboxRig) -> None:
     rig.client.set_policy("mail", {"jobs_max": 1})
     rig.client.put("mail", "full", delay="1h")
     rig.commits(("mail", "a"))
-    relay = rig.relay()
-    relay.start()
+    relay = rig.started()
     relay.step()
-    with rig.connection:
-        rig.connection.execute("DELETE FROM delayd_outbox")
+    rig.sql("DELETE FROM delayd_outbox")
     rig.now_s += 9
     assert not relay.step()
     assert relay._idle_s() > 9, "it does not ask again and again"
 
 
 def test_a_text_that_is_no_utf8_fails_its_row_alone(rig: OutboxRig) -> None:
-    with rig.connection:
-        sql = "INSERT INTO delayd_outbox (topic, body) VALUES (CAST(x'6dff' AS TEXT), 'x')"
-        rig.connection.execute(sql)
+    rig.sql("INSERT INTO delayd_outbox (topic, body) VALUES (CAST(x'6dff' AS TEXT), 'x')")
     rig.commits(("mail", "a"))
     rig.relays()
     assert rig.worked == {"a": 1}
@@ -337,8 +324,7 @@ def test_a_relay_that_is_stopped_while_it_waits_to_start_does_not_say_that_it_re
 
 
 def test_it_tells_once_a_minute_what_it_has_done(rig: OutboxRig) -> None:
-    relay: Relay = rig.relay()
-    relay.start()
+    relay = rig.started()
     rig.commits(("mail", "a"))
     insert(rig, topic="-")
     relay.step()

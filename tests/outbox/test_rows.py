@@ -88,9 +88,13 @@ def test_each_option_of_a_put_is_taken_or_has_its_reason() -> None:
     assert taken | _NOT_HERE.keys() == PutOptions.__annotations__.keys()
 
 
-def test_a_wrong_topic_is_refused() -> None:
+def test_a_topic_a_database_and_marks_that_are_none_are_refused() -> None:
     with pytest.raises(TopicNameInvalid):
         outbox.statement("-mail", "x")
+    with pytest.raises(ValueError, match="postgresql and sqlite, and not for 'mysql'"):
+        outbox.schema("mysql")
+    with pytest.raises(Invalid, match=r"style: must be one of %s, \?, \$, and is 'named'"):
+        outbox.statement("mail", "x", style="named")  # type: ignore[arg-type]
 
 
 def test_a_cursor_that_is_awaited_is_refused() -> None:
@@ -112,18 +116,8 @@ def test_a_cursor_of_an_application_s_own_class_is_that_of_its_driver(
     assert connection.execute("SELECT count(*) FROM delayd_outbox").fetchone() == (1,)
 
 
-def test_a_schema_is_for_two_databases() -> None:
-    with pytest.raises(ValueError, match="postgresql and sqlite, and not for 'mysql'"):
-        outbox.schema("mysql")
-
-
 @pytest.mark.parametrize(("style", "marks"), [("%s", "%s, %s, %s, %s"), ("$", "$1, $2, $3, $4")])
 def test_a_statement_has_the_marks_of_the_driver(style: Style, marks: str) -> None:
     sql, values = outbox.statement("mail", "x", style=style)
     assert sql.endswith(f"VALUES ({marks})")
     assert values[1:] == ("mail", b"x", "{}")
-
-
-def test_marks_of_no_driver_are_refused() -> None:
-    with pytest.raises(Invalid, match=r"style: must be one of %s, \?, \$, and is 'named'"):
-        outbox.statement("mail", "x", style="named")  # type: ignore[arg-type]
