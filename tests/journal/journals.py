@@ -130,9 +130,10 @@ def payload_whose_frame_ends_with_a_zero(sequence: int, synced: int) -> bytes:
     return next(each for each in payloads if frame(sequence, synced, each).endswith(b"\0"))
 
 
-def disk_with(*segments: bytes) -> SimulatedDisk:
-    """A disk with these files as segments 1, 2, ..."""
-    return disk_of({segment_name(number): content for number, content in enumerate(segments, 1)})
+def disk_with(*segments: bytes | None) -> SimulatedDisk:
+    """A disk with these files as segments 1, 2, ...; None for one that is not there."""
+    found = {segment_name(number): content for number, content in enumerate(segments, 1)}
+    return disk_of({name: content for name, content in found.items() if content is not None})
 
 
 def disk_of(files: Mapping[str, bytes]) -> SimulatedDisk:

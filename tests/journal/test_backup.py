@@ -127,16 +127,19 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
     assert min(grown, removed, listed_again) > 2
 
 
-def test_a_full_file_is_whole_in_the_copy_though_its_last_checksum_ends_with_a_zero() -> None:
+def test_files_are_whole_without_their_preallocated_rest_though_a_checksum_ends_with_a_zero() -> (
+    None
+):
     payloads = [b"payload", payload_whose_frame_ends_with_a_zero(2, 1), b"further"]
     full = segment_of(payloads[:2])
-    last = header(2, 3, synced=2, previous_valid_bytes=len(full)) + frame(
-        3, 2, payloads[2], number=2
-    )
-    for preallocated in (0, 1_000):
-        disk = disk_with(full + bytes(preallocated), last)
-        assert copied(disk) == payloads_in(disk, COPY) == payloads
-        assert disk.file_bytes(f"{COPY}/{segment_name(1)}") == full
+    last = header(2, 3, synced=2, previous_valid_bytes=len(full))
+    last += frame(3, 2, payloads[2], number=2)
+    for preallocated in (bytes(0), bytes(1_000), bytes(SEGMENT_BYTES)):
+        disk = disk_with(full + preallocated, last + preallocated)
+        assert copied(disk) == payloads
+        copies = [disk.file_bytes(f"{COPY}/{segment_name(number)}") for number in (1, 2)]
+        assert copies == [full, last]
+        assert payloads_in(disk, COPY) == payloads
 
 
 @pytest.mark.thorough
@@ -254,17 +257,6 @@ def test_only_what_a_start_reads_is_copied() -> None:
     assert set(disk.list_directory(DIRECTORY)) == needed | extra.keys()
 
 
-def test_the_preallocated_rest_of_a_file_is_not_copied() -> None:
-    segments = [segment_of(PAYLOADS[:2])]
-    segments.append(
-        header(2, 3, synced=2, previous_valid_bytes=len(segments[0]))
-        + frame(3, 2, PAYLOADS[2], number=2)
-    )
-    disk = disk_with(*(content + bytes(SEGMENT_BYTES) for content in segments))
-    assert copied(disk) == PAYLOADS[:3]
-    assert [disk.file_bytes(f"{COPY}/{path_of(n)[5:]}") for n in (1, 2)] == segments
-
-
 def test_a_long_file_is_synced_in_pieces() -> None:
     payloads = numbered(3, SNAPSHOT_SYNC_BYTES)
     disk = disk_with(segment_of(payloads))
@@ -356,12 +348,22 @@ def test_a_directory_that_is_not_delayds_is_not_backed_up() -> None:
         copied(disk_of({"notes.txt": b"", **files_of()}))
 
 
-@pytest.mark.parametrize("names", [["notes.txt"], ["segment-0000000001.log"], [VIRTUAL_NAME]])
-def test_a_target_that_holds_anything_is_refused_and_left_as_it_is(names: list[str]) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["notes.txt"],
+        ["segment-0000000001.log"],
+        [VIRTUAL_NAME],
+        [BACKUP_MARKER, "segment-0000000001.log", "notes.txt"],
+    ],
+)
+def test_a_target_that_holds_more_than_an_unfinished_backup_is_refused_and_left_as_it_is(
+    names: list[str],
+) -> None:
     disk = disk_with(segment_of(PAYLOADS))
     for name in names:
         disk.put_file(f"{COPY}/{name}", b"precious")
-    with pytest.raises(NotEmpty, match=f"{COPY} holds {names[0]}"):
+    with pytest.raises(NotEmpty, match=f"{COPY} holds {names[-1]}"):
         copied(disk)
     assert disk.list_directory(COPY) == names
 
@@ -451,15 +453,6 @@ def test_a_backup_that_succeeded_survives_a_power_cut() -> None:
     whole = copied(disk)
     disk.crash()
     assert judged(disk, whole) == "whole"
-
-
-def test_an_unfinished_backup_with_something_else_beside_it_is_refused() -> None:
-    disk = disk_with(segment_of(PAYLOADS))
-    for name in (BACKUP_MARKER, "segment-0000000001.log", "notes.txt"):
-        disk.put_file(f"{COPY}/{name}", b"")
-    with pytest.raises(NotEmpty, match=r"notes\.txt"):
-        copied(disk)
-    assert len(disk.list_directory(COPY)) == 3
 
 
 def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:

@@ -26,6 +26,7 @@ from delayd.journal import errors
 from delayd.journal.directory import holder
 from delayd.journal.format import END_NAME
 from delayd.journal.journal import Journal, Pending, SyncTicket
+from delayd.journal.repair import prepared
 from tests.fact_rows import Fact, rows
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -79,6 +80,7 @@ class JournalBench:
         self._segment_bytes = int(segment_bytes)
         self._is_virtual = False
         self.troubles: list[str] = []
+        self.unproved: list[str] = []
         self.beside_said: object = None
         self._ticket: SyncTicket | None = None
         self._error: OSError | None = None
@@ -208,6 +210,7 @@ class JournalBench:
             self.disk, self._segment_bytes, is_virtual=self._is_virtual
         )
         self.journal.on_trouble = self.troubles.append
+        self.journal.on_unproved = self.unproved.append
         self.is_open = True
         return len(self.found)
 
@@ -253,6 +256,11 @@ class JournalBench:
     def remove(self, name: str) -> None:
         self.disk.unlink(where(name))
 
+    def accept(self, name: str, offset: str) -> None:
+        """Have a command end the log there."""
+        with prepared(self.disk, DIRECTORY, int(name), int(offset)) as operation:
+            operation.cut()
+
     def cut(self, name: str) -> None:
         handle = self.disk.open(where(name), write=True)
         self.disk.truncate(handle, 100)
@@ -272,6 +280,7 @@ class JournalBench:
             "spares": sum(name.startswith("spare") for name in names),
             "free": self.disk.free_bytes(DIRECTORY),
             "space_trouble": self.journal.space_trouble,
+            "unproved": ", ".join(self.unproved),
             "beside": self.beside_said,
         }
         if what == "holds":

@@ -127,7 +127,7 @@ def test_each_verdict_is_carried_out(found: Found, after: After) -> None:
         assert tail.cut_bytes == len(cut)
 
 
-def refusal(*segments: bytes) -> JournalCorrupt:
+def refusal(*segments: bytes | None) -> JournalCorrupt:
     disk = disk_with(*segments)
     before = contents_of(disk)
     with pytest.raises(JournalCorrupt) as caught:
@@ -140,19 +140,6 @@ def test_a_refusal_names_the_file_the_offset_and_the_reason() -> None:
     error = refusal(FIRST + b"?" * 50 + frame(4, 3, b"fourth"))
     assert (error.file, error.offset) == (path_of(1), END)
     assert str(error).startswith(f"{path_of(1)} at offset {END}: these bytes are no frame; what ")
-
-
-def test_a_segment_that_is_missing_in_the_middle_is_named() -> None:
-    disk = disk_with(FIRST)
-    disk.put_file(path_of(3), header(3, 4, synced=3, previous_valid_bytes=200))
-    with pytest.raises(JournalCorrupt, match="segment 2 is missing"):
-        opened(disk)
-
-
-def test_segments_missing_at_the_beginning_are_refused(disk: SimulatedDisk) -> None:
-    disk.put_file(path_of(2), header(2, 3, synced=2, previous_valid_bytes=END))
-    with pytest.raises(JournalCorrupt, match="begins with frame 3, wanted is 1"):
-        opened(disk)
 
 
 THIRD: Final = frame(3, 2, b"third", number=2)
@@ -171,35 +158,40 @@ WRONG_FILES: Final = {
         (FIRST, header(2, 5, synced=2, previous_valid_bytes=END)),
         "begins with frame 5, wanted is 3",
     ),
+    "one behind a file that is missing": (
+        (FIRST, None, header(3, 4, synced=3, previous_valid_bytes=200)),
+        "segment 2 is missing",
+    ),
+    "one without the first": (
+        (None, header(2, 3, synced=2, previous_valid_bytes=END)),
+        "begins with frame 3, wanted is 1",
+    ),
 }
 
 
 @pytest.mark.parametrize(("segments", "why"), WRONG_FILES.values(), ids=WRONG_FILES)
 def test_a_file_that_does_not_continue_the_one_before_is_refused(
-    segments: tuple[bytes, ...], why: str
+    segments: tuple[bytes | None, ...], why: str
 ) -> None:
     assert why in refusal(*segments).why
 
 
-def test_a_newer_format_is_refused_with_both_versions_named() -> None:
-    disk = disk_with(newer(header()) + frame(1, 0, b"first"))
-    with pytest.raises(JournalVersion, match="format version is 2, this program reads up to 1"):
-        opened(disk)
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (newer(header()) + frame(1, 0, b"first"), "version is 2, this program reads up to 1"),
+        (FIRST + frame(3, 2, b"third", kind=3), "of a kind that this program does not know"),
+    ],
+)
+def test_what_a_newer_program_wrote_is_refused(content: bytes, why: str) -> None:
+    with pytest.raises(JournalVersion, match=why):
+        opened(disk_with(content))
 
 
-def test_a_frame_kind_of_the_future_is_refused() -> None:
-    disk = disk_with(FIRST + frame(3, 2, b"third", kind=3))
-    with pytest.raises(JournalVersion, match="of a kind that this program does not know"):
-        opened(disk)
-
-
-def test_bytes_beyond_the_valid_end_of_a_segment_are_void() -> None:
+def test_bytes_beyond_the_valid_end_of_a_segment_are_void_but_no_frame_goes_across_it() -> None:
     # After a failed sync the next segment says how much of the one before counts.
     void = frame(3, 2, b"never synced") + b"rubbish"
     assert payloads_in(disk_with(FIRST + void, CONTINUATION + THIRD)) == [*GOOD, b"third"]
-
-
-def test_a_frame_across_the_valid_end_of_its_segment_is_refused() -> None:
     second = header(2, 3, synced=2, previous_valid_bytes=END - 1)
     assert refusal(FIRST, second).file == path_of(1)
 

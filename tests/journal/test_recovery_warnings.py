@@ -8,7 +8,6 @@ import pytest
 
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import END_NAME, HEADER_BYTES, segment_name, unpack_header
-from delayd.journal.journal import Journal
 from delayd.journal.log_end import LogEnd, pack_log_end
 from delayd.journal.recovery import NO_HEADER, NO_LOG, StartWarning
 from tests.journal.journals import (
@@ -44,12 +43,6 @@ def test_a_directory_in_which_no_log_was_begun_is_beyond_warning(names: tuple[st
         assert warnings_of(disk, is_virtual="virtual-clock" in names) == []
 
 
-def test_a_log_with_a_single_frame_is_beyond_warning(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, [b"first"])
-    journal.close()
-    assert warnings_of(disk) == []
-
-
 @pytest.mark.parametrize(
     "name", ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"]
 )
@@ -58,40 +51,27 @@ def test_a_log_of_which_only_leavings_are_there_is_told_with_what_is_there(name:
     assert found == [StartWarning(NO_LOG, f"{DIRECTORY} holds {name}")]
 
 
-def test_of_many_names_a_few_are_told() -> None:
-    spares = {f"spare-000000000{number}.log": b"" for number in range(1, 6)}
-    (warning,) = warnings_of(disk_of({"lock": b"", **spares}))
-    assert warning.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
-
-
 @pytest.mark.parametrize("content", [b"", bytes(5_000), header()[: HEADER_BYTES - 1]])
-def test_an_only_file_without_a_header_is_told_with_its_length(content: bytes) -> None:
-    assert warnings_of(disk_with(content)) == [
+def test_a_file_without_a_header_is_told_once_with_its_length(content: bytes) -> None:
+    disk = disk_with(content)
+    journal, _ = opened(disk)
+    assert journal.warnings == [
         StartWarning(NO_HEADER, f"{path_of(1)}: {len(content)} bytes"),
         StartWarning(NO_LOG, f"{DIRECTORY} holds {segment_name(1)}"),
     ]
-
-
-def test_a_log_of_a_header_alone_is_told() -> None:
-    (warning,) = warnings_of(disk_with(header() + bytes(100)))
-    assert warning.sentence == NO_LOG
-
-
-@pytest.mark.parametrize("content", [b"", bytes(5_000)])
-def test_a_last_file_without_a_header_is_told_and_what_is_before_it_goes_on(content: bytes) -> None:
-    disk = disk_with(LOG, content)
-    journal, payloads = opened(disk)
+    append_all(journal, [b"first"])
+    journal.close()
+    assert warnings_of(disk) == [], "a log with a single frame is beyond warning"
+    assert [found.sentence for found in warnings_of(disk_with(header() + bytes(100)))] == [NO_LOG]
+    journal, payloads = opened(disk_with(LOG, content))
     assert payloads == [b"first", b"second"]
     assert journal.warnings == [StartWarning(NO_HEADER, f"{path_of(2)}: {len(content)} bytes")]
 
 
-def test_each_warning_is_told_once_and_not_at_the_next_start_when_there_are_jobs_again() -> None:
-    disk = disk_with(b"")
-    journal, _ = opened(disk)
-    assert journal.warnings
-    append_all(journal, [b"first"])
-    journal.close()
-    assert warnings_of(disk) == []
+def test_of_many_names_a_few_are_told() -> None:
+    spares = {f"spare-000000000{number}.log": b"" for number in range(1, 6)}
+    (warning,) = warnings_of(disk_of({"lock": b"", **spares}))
+    assert warning.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
 
 
 # --- Something is left ---------------------------------------------------------------------------
