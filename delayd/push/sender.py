@@ -23,7 +23,7 @@ from delayd.access.topic_rule import TopicRule
 from delayd.clock import NS_PER_MS, Clock
 from delayd.core.errors import NotForTopic
 from delayd.core.job_parts import body_of, key_of
-from delayd.core.job_record import DUE_AT, U64
+from delayd.core.job_record import CREATED_AT, DUE_AT, U64
 from delayd.core.retry import attempt_number
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target
@@ -236,9 +236,11 @@ class PushSender:
         """Return the job for a sink; `wall_ahead_ms` is the wall clock minus delayd time."""
         record, body = call.record, body_of(call.record)
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+        created_ms: int = U64.unpack_from(record, CREATED_AT)[0]
         return DueJob(
             id=call.job_id,
-            message_id=f"{self._log_id}_{call.job_id}",
+            # With the time of the put: a log that is restored from a backup gives numbers again.
+            message_id=f"{self._log_id}_{created_ms:x}_{call.job_id}",
             topic=call.topic,
             key=key_of(record),
             body=body,

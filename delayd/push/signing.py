@@ -1,7 +1,7 @@
 """Signatures of calls, by Standard Webhooks 1.0.0.
 
-    webhook-id: 00c0ffee00c0ffee_7         the same at every attempt
-    webhook-timestamp: 1795256100          of this attempt, in seconds
+    webhook-id: 00c0ffee00c0ffee_1a1ff7acb80_7   the same at every attempt
+    webhook-timestamp: 1795256100                of this attempt, in seconds
     webhook-signature: v1,<base64> v1,<base64>
 
 The text `id.timestamp.body` is signed by HMAC-SHA256, once with each active secret. A receiver that

@@ -273,6 +273,18 @@ def rig() -> Iterator[SenderRig]:
 # --- What a sink is told -------------------------------------------------------------------------
 
 
+def test_a_number_that_is_given_again_after_a_restore_makes_another_message() -> None:
+    messages = set()
+    for after_ms in (0, 1):
+        with SenderRig() as restored:
+            restored.clock.advance(after_ms)  # type: ignore[union-attr]
+            restored.sends("mail", "a")
+            assert restored.put("mail") == 1
+            restored.settle()
+            messages.add(restored.hand.jobs[0].message_id)
+    assert len(messages) == 2
+
+
 def test_a_sink_is_told_everything_about_the_job_that_is_due(rig: SenderRig) -> None:
     rig.sends(
         *("mail", "a"),
@@ -281,6 +293,7 @@ def test_a_sink_is_told_everything_about_the_job_that_is_due(rig: SenderRig) -> 
         timeout="2s",
         method="PUT",
     )
+    put_ms = rig.clock.request_ms()
     job_id = rig.put("mail", delay="5s", key="order-7", body={"a": 1})
     due_ms = rig.clock.now_ms() + 5_001
     rig.clock.advance(5_001 + 20)  # type: ignore[union-attr]
@@ -288,7 +301,7 @@ def test_a_sink_is_told_everything_about_the_job_that_is_due(rig: SenderRig) -> 
     (job,) = rig.hand.jobs
     assert job == DueJob(
         id=job_id,
-        message_id=f"{LOG_ID}_{job_id}",
+        message_id=f"{LOG_ID}_{put_ms:x}_{job_id}",
         topic="mail",
         key=b"order-7",
         body=b'{"a": 1}',
