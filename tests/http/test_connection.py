@@ -121,6 +121,11 @@ class Play:
                 rig.connections.finish()
             case "behind":
                 self.client(name).connection.finish()
+            case "tls":
+                self.client(name).extra["ssl_object"] = object()
+            case "guard_closes":
+                rig.connections.close()
+                await settle()
             case _:
                 return False
         return True
@@ -184,7 +189,7 @@ def compared(found: int, told: str) -> bool:
 @pytest.mark.parametrize("fact", facts_of(Path(__file__).parent / "connections.txt"), ids=str)
 def test_every_fact_is_as_written(fact: Fact) -> None:
     options = dict(option.split("=") for option in fact.options)
-    needs_token = bool(options.pop("needs_token", ""))
+    how = {name: bool(options.pop(name, "")) for name in ("needs_token", "has_faults")}
 
     async def play(rig: ConnectionRig) -> None:
         told = Play(rig)
@@ -196,7 +201,7 @@ def test_every_fact_is_as_written(fact: Fact) -> None:
                 raise
 
     bounds = replace(Bounds(), **{name: int(value) for name, value in options.items()})
-    with_guard(play, bounds, needs_token=needs_token)
+    with_guard(play, bounds, **how)
 
 
 # --- What is read --------------------------------------------------------------------------------
@@ -336,30 +341,7 @@ async def test_many_that_are_due_at_once_are_closed_in_slices(rig: ConnectionRig
     assert rig.noted["SLOW_HEADER"] == len(clients)
 
 
-@scenario()
-async def test_the_guard_closes_whatever_is_left(rig: ConnectionRig) -> None:
-    clients = [rig.connect(HERE) for _ in range(3)]
-    await clients[0].send(get("/slow"))
-    clients[1].takes = False
-    await clients[1].send(get("/long?bytes=1000000"))
-    rig.connections.close()
-    await settle()
-    assert all(client.was_aborted for client in clients)
-    assert rig.connections.open_count == 0
-
-
 # --- What is ours and what is aiohttp's ----------------------------------------------------------
-
-
-@scenario(has_faults=True)
-async def test_a_fault_in_a_handler_is_told_and_answered_500(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/broken"))
-    assert client.problem()["word"] == "INTERNAL_ERROR"
-    assert b"a fault of ours" not in client.received
-    assert client.is_closed()
-    (fault,) = rig.faults
-    assert isinstance(fault, KeyError)
 
 
 @scenario()
@@ -407,18 +389,6 @@ async def test_a_handler_learns_that_its_client_has_gone_in_the_pass_in_which_it
     client.connection.connection_lost(None)
     await settle()
     assert rig.done == ["not told"]
-
-
-@scenario()
-async def test_over_tls_too_an_answer_waits_for_the_log(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    client.extra["ssl_object"] = object()
-    await client.send(get("/logged") + get("/logged"))
-    assert client.statuses() == []
-    await rig.turns.sync()
-    assert client.statuses() == [200]
-    await rig.turns.sync()
-    assert client.statuses() == [200, 200]
 
 
 # --- Clients that send or hear nothing more ------------------------------------------------------

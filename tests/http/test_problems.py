@@ -209,6 +209,7 @@ def test_each_refusal_writes_down_its_own_kind_and_title(refusal: Refusal) -> No
 
 @each
 def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> None:
+    """And when to come again, where nothing is wrong with the request."""
     kind = type(refusal)
     answer = refused(refusal)
     assert answer.status == kind.status
@@ -221,6 +222,11 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
     assert problem.detail == str(refusal)
     assert problem.detail
     assert answer.media_type == "application/problem+json"
+    headers, comes_again = headers_of(refusal), refusal.status in {429, 503, 507}
+    assert (refusal.retry_after_s is not None) == comes_again
+    assert headers.get("Retry-After", "").isdigit() == comes_again
+    assert ("WWW-Authenticate" in headers) == (refusal.status == 401)
+    assert ("Allow" in headers) == (refusal.status == 405)
 
 
 @each
@@ -237,15 +243,6 @@ def test_only_what_clients_of_beanstalkd_meet_unawares_has_another_word_on_the_l
     assert others == {errors.TopicIsInternal: errors.TopicNotFound.word}
 
 
-@each
-def test_where_nothing_is_wrong_with_the_request_it_is_said_when_to_come_again(
-    refusal: Refusal,
-) -> None:
-    comes_again = refusal.status in {429, 503, 507}
-    assert (refusal.retry_after_s is not None) == comes_again
-    assert headers_of(refusal).get("Retry-After", "").isdigit() == comes_again
-
-
 @pytest.mark.compiled_skip("compiled classes do not tell the names of their arguments")
 def test_the_job_that_is_in_the_way_is_named() -> None:
     named = {type(refusal) for refusal in EXAMPLES if problem_of(refusal).job_id}
@@ -258,13 +255,6 @@ def _is_about_job(kind: type[Refusal]) -> bool:
     if issubclass(kind, problems.HttpRefusal):
         return kind.sentence.startswith("job {}")
     return "__init__" in vars(kind) and "job_id" in kind.__init__.__code__.co_varnames
-
-
-def test_headers_belong_to_their_statuses() -> None:
-    for refusal in EXAMPLES:
-        headers = headers_of(refusal)
-        assert ("WWW-Authenticate" in headers) == (refusal.status == 401)
-        assert ("Allow" in headers) == (refusal.status == 405)
 
 
 def test_fields_are_named_as_the_request_has_them() -> None:

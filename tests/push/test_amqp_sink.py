@@ -92,29 +92,22 @@ def sink_to(broker: Broker, **options: object) -> AmqpSink:
     return sink
 
 
-def one(error: Exception, job: DueJob = JOB, **options: object) -> AttemptEnd:
+async def one(error: Exception, job: DueJob = JOB, **options: object) -> AttemptEnd:
     """What becomes of an attempt whose publish ends with the error."""
-
-    async def attempt() -> AttemptEnd:
-        broker = Broker()
-        broker.publish_error = error
-        return await sink_to(broker, **options).deliver(job)
-
-    return asyncio.run(attempt())
+    broker = Broker()
+    broker.publish_error = error
+    return await sink_to(broker, **options).deliver(job)
 
 
-def published(**options: object) -> tuple[aio_pika.Message, str, bool]:
-    async def attempt() -> Broker:
-        broker = Broker()
-        assert await sink_to(broker, **options).deliver(JOB) == DELIVERED
-        return broker
-
-    (only,) = asyncio.run(attempt()).published
+async def published(**options: object) -> tuple[aio_pika.Message, str, bool]:
+    broker = Broker()
+    assert await sink_to(broker, **options).deliver(JOB) == DELIVERED
+    (only,) = broker.published
     return only
 
 
-def test_a_message_is_persistent_and_has_what_a_receiver_wants_to_know() -> None:
-    message, _, _ = published()
+async def test_a_message_is_persistent_and_has_what_a_receiver_wants_to_know() -> None:
+    message, _, _ = await published()
     assert message.body == b"hi"
     assert message.message_id == "0a_7"
     assert message.content_type == "text/plain"
@@ -129,9 +122,12 @@ def test_a_message_is_persistent_and_has_what_a_receiver_wants_to_know() -> None
     }
 
 
-def test_a_message_goes_by_the_topic_and_must_find_a_queue_unless_told_otherwise() -> None:
-    assert published()[1:] == ("mail", True)
-    assert published(routing_key="due.{topic}.x", mandatory=False)[1:] == ("due.mail.x", False)
+async def test_a_message_goes_by_the_topic_and_must_find_a_queue_unless_told_otherwise() -> None:
+    assert (await published())[1:] == ("mail", True)
+    assert (await published(routing_key="due.{topic}.x", mandatory=False))[1:] == (
+        "due.mail.x",
+        False,
+    )
 
 
 @pytest.mark.parametrize(("name", "is_asked_for"), [("", False), ("orders", True)])
@@ -144,11 +140,11 @@ async def test_an_exchange_is_asked_for_before_anything_is_published_to_it(
     assert broker.asked_for == [(name, is_asked_for)]
 
 
-def test_a_message_that_comes_back_has_failed_because_no_queue_is_bound() -> None:
-    end = one(Returned(), exchange="orders")
+async def test_a_message_that_comes_back_has_failed_because_no_queue_is_bound() -> None:
+    end = await one(Returned(), exchange="orders")
     said = "AMQP at h:1: no queue is bound to exchange 'orders' for 'mail'"
     assert end == AttemptEnd(Result.FAILED, said)
-    assert one(Returned(), routing_key="due").is_outage
+    assert (await one(Returned(), routing_key="due")).is_outage
 
 
 @pytest.mark.parametrize(
@@ -164,10 +160,12 @@ def test_a_message_that_comes_back_has_failed_because_no_queue_is_bound() -> Non
         (ValueError("routing key too long"), "routing key too long", True),
     ],
 )
-def test_what_goes_wrong_is_said_and_whether_others_would_fare_better(
+async def test_what_goes_wrong_is_said_and_whether_others_would_fare_better(
     error: Exception, said: str, is_outage: bool
 ) -> None:
-    assert one(error) == AttemptEnd(Result.FAILED, f"AMQP at h:1: {said}", is_outage=is_outage)
+    assert await one(error) == AttemptEnd(
+        Result.FAILED, f"AMQP at h:1: {said}", is_outage=is_outage
+    )
 
 
 def test_a_routing_key_that_would_be_too_long_with_some_topic_is_refused() -> None:
@@ -182,9 +180,9 @@ def test_a_routing_key_that_would_be_too_long_with_some_topic_is_refused() -> No
     amqp_sink("orders", {"url": "amqp://h", "routing_key": fits})
 
 
-def test_a_fault_of_our_own_is_not_hidden() -> None:
+async def test_a_fault_of_our_own_is_not_hidden() -> None:
     with pytest.raises(KeyError):
-        one(KeyError("x"))
+        await one(KeyError("x"))
 
 
 async def test_all_attempts_share_one_connection_also_while_it_is_being_opened() -> None:
@@ -221,22 +219,16 @@ async def test_a_connection_that_fails_is_tried_again_by_the_next_attempt() -> N
     assert broker.connects == 2
 
 
-def test_a_failure_to_connect_that_no_attempt_waits_for_is_not_reported_as_lost() -> None:
-    reports: list[dict[str, Any]] = []
-
-    async def attempts() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
-        broker = Broker()
-        broker.may_connect.clear()
-        broker.connect_error = OSError("refused")
-        attempt = asyncio.create_task(sink_to(broker).deliver(JOB))
-        await asyncio.sleep(0)
-        attempt.cancel()
-        broker.may_connect.set()
-        await asyncio.wait((attempt,))
-
-    asyncio.run(attempts())
-    assert not reports
+async def test_a_failure_to_connect_that_no_attempt_waits_for_is_not_reported_as_lost() -> None:
+    """The loop of a test has nothing to complain of."""
+    broker = Broker()
+    broker.may_connect.clear()
+    broker.connect_error = OSError("refused")
+    attempt = asyncio.create_task(sink_to(broker).deliver(JOB))
+    await asyncio.sleep(0)
+    attempt.cancel()
+    broker.may_connect.set()
+    await asyncio.wait((attempt,))
 
 
 async def test_a_lost_channel_is_opened_again_with_a_connection_of_its_own() -> None:

@@ -83,19 +83,6 @@ async def connected(
             await until(lambda: protocol.is_lost)
 
 
-def turns_of(transports: Transports, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pieces had come before each turn; `Transports` has slots: its class is changed."""
-    turns: list[int] = []
-    take = Transports._take_turn
-
-    def noted(self: Transports) -> None:
-        turns.append(self is transports)
-        take(self)
-
-    monkeypatch.setattr(Transports, "_take_turn", noted)
-    return turns
-
-
 # --- Reading -------------------------------------------------------------------------------------
 
 
@@ -104,7 +91,14 @@ async def test_connections_share_the_bytes_of_a_turn_and_take_turns(
 ) -> None:
     transports = Transports(PIECE, 4 * PIECE)
     pieces: list[tuple[Heard, bytes]] = []
-    turns = turns_of(transports, monkeypatch)
+    turns: list[Transports] = []
+    take = Transports._take_turn
+
+    def noted(self: Transports) -> None:
+        turns.append(self)
+        take(self)
+
+    monkeypatch.setattr(Transports, "_take_turn", noted)
     async with contextlib.AsyncExitStack() as stack:
         ends = [
             await stack.enter_async_context(connected(transports, Heard(pieces))) for _ in range(8)

@@ -29,7 +29,6 @@ from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from delayd.push.webhook import Webhook, retry_after_ms
 from tests.access.handshakes import Authority
 from tests.access.secret_samples import named, text
-from tests.conftest import play
 from tests.push.receiver import HOST, OK, WALL_MS, FakeDns, Receiver, job, row, rules, webhook
 from tests.servers import free_port
 
@@ -783,7 +782,7 @@ async def test_no_password_of_the_environment_is_sent(
 # --- Look-ups ------------------------------------------------------------------------------------
 
 
-def test_names_are_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_are_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, threading.Thread]] = []
 
     def found(host: bytes, port: int, *, type: int) -> list[tuple[Any, ...]]:  # noqa: A002
@@ -793,13 +792,9 @@ def test_names_are_looked_up_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         return [row("127.0.0.1", port)]
 
     monkeypatch.setattr(socket, "getaddrinfo", found)
-
-    async def scene() -> None:
-        assert await look_up("a.example", 443) == [row("127.0.0.1", 443)]
-        with pytest.raises(socket.gaierror):
-            await look_up("nobody.example", 443)
-
-    play(scene())
+    assert await look_up("a.example", 443) == [row("127.0.0.1", 443)]
+    with pytest.raises(socket.gaierror):
+        await look_up("nobody.example", 443)
     assert [host for host, _ in asked] == [b"a.example", b"nobody.example"]
     assert all(thread is not threading.main_thread() for _, thread in asked)
 
@@ -876,7 +871,7 @@ async def test_the_default_context_verifies_certificates_and_hosts() -> None:
         assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_what_calls_need_is_made_ready_once_and_in_a_thread(
+async def test_what_calls_need_is_made_ready_once_and_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[threading.Thread] = []
@@ -886,11 +881,7 @@ def test_what_calls_need_is_made_ready_once_and_in_a_thread(
         return client_context()
 
     monkeypatch.setattr(webhook_module, "client_context", verified)
-
-    async def scene() -> None:
-        async with Hook() as hook:
-            await asyncio.gather(*(hook.call() for _ in range(5)))
-
-    play(scene())
+    async with Hook() as hook:
+        await asyncio.gather(*(hook.call() for _ in range(5)))
     (thread,) = threads
     assert thread is not threading.main_thread()

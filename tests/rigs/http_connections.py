@@ -336,14 +336,14 @@ def head_of_post(path: str, body_bytes: int) -> bytes:
 
 
 def scenario(
-    bounds: Bounds | None = None, *, has_faults: bool = False
+    bounds: Bounds | None = None,
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     """Make a test of an async function that takes a rig, and what else pytest gives it."""
 
     def decorate(play: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @wraps(play)
         def test(**given: Any) -> None:  # noqa: ANN401 (fixtures)
-            with_guard(lambda rig: play(rig, **given), bounds, has_faults=has_faults)
+            with_guard(lambda rig: play(rig, **given), bounds)
 
         _, *parameters = signature(play).parameters.values()
         test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
