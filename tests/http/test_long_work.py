@@ -16,7 +16,9 @@ MANY = HTTP_ITEMS_FEW + 1
 CLIENTS = 6
 
 
-def begun_in_each_pass(now_ns: Callable[[], int], works: int, *, is_few: bool = False) -> list[int]:
+async def begun_in_each_pass(
+    now_ns: Callable[[], int], works: int, *, is_few: bool = False
+) -> list[int]:
     """How many of so many works have begun after each pass of the loop, up to the last."""
     begun = 0
     counts: list[int] = []
@@ -26,36 +28,33 @@ def begun_in_each_pass(now_ns: Callable[[], int], works: int, *, is_few: bool = 
         async with Slices(time, is_few=is_few):
             begun += 1
 
-    async def play() -> None:
-        time = LoopTime(now_ns)
-        tasks = [asyncio.ensure_future(work(time)) for _ in range(works)]
-        while not all(task.done() for task in tasks):
-            await asyncio.sleep(0)
-            counts.append(begun)
-
-    asyncio.run(play())
+    time = LoopTime(now_ns)
+    tasks = [asyncio.ensure_future(work(time)) for _ in range(works)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        counts.append(begun)
     return counts
 
 
 @pytest.mark.parametrize("is_few", [False, True])
-def test_of_works_that_take_a_slice_each_one_begins_in_each_pass(is_few: bool) -> None:
-    counts = begun_in_each_pass(SliceWatch(), 5, is_few=is_few)
+async def test_of_works_that_take_a_slice_each_one_begins_in_each_pass(is_few: bool) -> None:
+    counts = await begun_in_each_pass(SliceWatch(), 5, is_few=is_few)
     assert max(after - before for before, after in zip([0, *counts], counts, strict=False)) == 1
     assert counts[-1] == 5
 
 
-def test_of_few_items_as_many_begin_as_there_is_time_for() -> None:
+async def test_of_few_items_as_many_begin_as_there_is_time_for() -> None:
     looks = iter(range(0, HTTP_SLICE_NS * 10, HTTP_SLICE_NS // 4))
-    counts = begun_in_each_pass(lambda: next(looks), 12, is_few=True)
+    counts = await begun_in_each_pass(lambda: next(looks), 12, is_few=True)
     assert counts[:3] == [4, 8, 12]
 
 
-def test_while_the_clock_stands_still_nobody_waits_but_for_the_lock() -> None:
-    assert begun_in_each_pass(lambda: 7, 12, is_few=True) == [12]
+async def test_while_the_clock_stands_still_nobody_waits_but_for_the_lock() -> None:
+    assert await begun_in_each_pass(lambda: 7, 12, is_few=True) == [12]
 
 
 @pytest.mark.parametrize("share", [3, 10])
-def test_who_asks_again_at_once_comes_behind_all_that_wait(share: int) -> None:
+async def test_who_asks_again_at_once_comes_behind_all_that_wait(share: int) -> None:
     """Some clients send a row of requests; others wait for each answer, and one has long work."""
     now_ns = 0
     rows, others = 4, 3
@@ -78,35 +77,29 @@ def test_who_asks_again_at_once_comes_behind_all_that_wait(share: int) -> None:
                 served["many"] += 1
                 await slices.rest()
 
-    async def play() -> None:
-        time = LoopTime(lambda: now_ns)
-        tasks = [asyncio.ensure_future(ask(time, who)) for who in range(rows + others)]
-        tasks.append(asyncio.ensure_future(ask_much(time)))
-        for _ in range(200):
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(play())
+    time = LoopTime(lambda: now_ns)
+    tasks = [asyncio.ensure_future(ask(time, who)) for who in range(rows + others)]
+    tasks.append(asyncio.ensure_future(ask_much(time)))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert min(served.values()) >= 20, served
 
 
-def test_who_is_cancelled_while_waiting_for_its_slice_leaves_it_to_the_next() -> None:
-    async def play() -> None:
-        time = LoopTime(SliceWatch())
-        for is_few in (False, True):
-            async with Slices(time):
-                pass
-            waiting = Slices(time, is_few=is_few).__aenter__()
-            waiting.send(None)
-            assert (time.lock.locked(), len(time.few_waiting)) == (not is_few, is_few)
-            with pytest.raises(asyncio.CancelledError):
-                waiting.throw(asyncio.CancelledError())
-            assert (time.lock.locked(), len(time.few_waiting)) == (False, 0)
-            await asyncio.sleep(0)
-
-    asyncio.run(play())
+async def test_who_is_cancelled_while_waiting_for_its_slice_leaves_it_to_the_next() -> None:
+    time = LoopTime(SliceWatch())
+    for is_few in (False, True):
+        async with Slices(time):
+            pass
+        waiting = Slices(time, is_few=is_few).__aenter__()
+        waiting.send(None)
+        assert (time.lock.locked(), len(time.few_waiting)) == (not is_few, is_few)
+        with pytest.raises(asyncio.CancelledError):
+            waiting.throw(asyncio.CancelledError())
+        assert (time.lock.locked(), len(time.few_waiting)) == (False, 0)
+        await asyncio.sleep(0)
 
 
 def answered_in_each_step(rig: HttpRig, clients: list[Client]) -> list[int]:

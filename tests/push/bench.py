@@ -12,11 +12,16 @@ go 0.5                             both clocks go on; `tick` moves the one of ca
 from collections.abc import Iterable
 from typing import Any, Final
 
+import pytest
+
+from delayd.core.log_records import Kind
 from delayd.limits import BREAKER_FAILURES
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from delayd.push.topic_sink import TopicSink
 from tests.core.bench import Bench
 from tests.core.check import check, check_lanes
+from tests.push.test_sinks import JOB
 
 URL: Final = "https://{}.example:443/jobs"
 REFUSED: Final = AttemptEnd(Result.FAILED, "404 Not Found")
@@ -122,6 +127,17 @@ class PushBench(Bench):
     def end_all(self, how: str = "delivered") -> None:
         for call in [*self._open]:
             self.end(f"{call.job_id}:{self._calls[call.job_id].index(call)}", how)
+
+    def forwards(self, job_id: int) -> str:
+        """Let the topic sink have a job that is under way; return what it says at once."""
+        self._rig.take_log()
+        sink = TopicSink(self.engine, self.scheduler.session, lambda: self._rig.now_ms)
+        with pytest.raises(StopIteration) as at_once:
+            sink.deliver(JOB._replace(id=job_id)).send(None)
+        self.records = [kind.name for kind in self._rig.kinds() if kind is not Kind.TURN]
+        end: AttemptEnd = at_once.value.value
+        error = end.error.replace(":", "")  # which would name a world
+        return f"{'outage' if end.is_outage else end.result.value} {error}".strip()
 
     def down(self, topic: str) -> None:
         """Have so many jobs of the topic fail that its breaker opens."""

@@ -10,9 +10,8 @@ from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from delayd.json_text import is_json
 from delayd.limits import HTTP_CONTAINERS_MAX
-from tests.rigs.http import HttpRig
+from tests.rigs.http import JOBS, HttpRig
 
-JOBS = "/v1/topics/mail/jobs"
 SPACES: Final = b" \t\r\n"
 ATOMS: Final = (
     *(b"1", b"-0", b"1e5", b"1e+99", b"1e308", b"1e309", b"-1.5E+400", b"1e999", b"1e-999"),
@@ -27,6 +26,7 @@ ATOMS: Final = (
     *(b"9" * 210 + b"e98", b"9" * 210 + b"e99", b"0." + b"0" * 400 + b"1e700"),
     *(b'"1e999"', b'"\\ud800"', b'"\\ud83d\\ude00"', b'"\\udc00\\ud800"', b'"\x1f"', b'"\\n"'),
     *(b'"\xff"', b'"\xed\xa0\x80"', b'"\xc0\x80"', "é".encode(), b'"\\u00e"', b"\xef\xbb\xbf1"),
+    *(b"", b" 1", b"1\n", b"hello", b"1 2", b"{a}", b"\0\xff"),
     *(b"NaN", b"-Infinity", b"true", b"null", b"nul", b"01", b"1.", b".5", b"[]", b"{}", b"\x0b1"),
 )
 """What readers of JSON do not agree on, and what is like it."""

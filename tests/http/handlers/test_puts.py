@@ -1,6 +1,5 @@
 """Puts whose bodies and mistakes no text file could hold; nothing refused is kept."""
 
-import base64
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from delayd.core.errors import TargetRefused
 from delayd.core.job_parts import body_of
 from delayd.core.targets import Target
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_DEPTH_READ
-from tests.rigs.http import JOBS, RESERVE, HttpRig, reserved
+from tests.rigs.http import JOBS, RESERVE, HttpRig
 
 
 def deep(depth: int) -> bytes:
@@ -31,14 +30,6 @@ def test_a_json_body_comes_back_as_the_very_text(rig: HttpRig, body: bytes) -> N
     assert record is not None
     assert body_of(record) == body
     assert b'"body":%b}' % body in rig.call("GET", "/v1/jobs/1").body
-
-
-@pytest.mark.parametrize("body", [b"", b"hello", b"\0\xff", b" 1", b"1\n", b"1 2", b"NaN", b"{a}"])
-def test_bytes_that_are_no_json_come_back_in_base64(rig: HttpRig, body: bytes) -> None:
-    text = base64.b64encode(body).decode()
-    rig.ok("POST", JOBS, {"body_base64": text})
-    job = reserved(rig)
-    assert (job["body_base64"], "body" in job) == (text, False)
 
 
 def test_a_body_as_deep_as_the_limit_is_read_and_a_deeper_one_told_so(rig: HttpRig) -> None:
