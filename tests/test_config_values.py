@@ -192,3 +192,12 @@ def test_the_body_of_a_schedule_is_a_text_as_it_is_or_a_value_as_json(tmp_path: 
         "table": b'{"at":"2030-01-01T00:00:00Z"}',
         "bytes": b"\xff",
     }
+
+
+@pytest.mark.parametrize("body", ["nan", "[1, -inf]", "{ price = [{ euros = inf }] }"])
+def test_a_number_that_json_does_not_have_is_no_body_of_a_schedule(
+    tmp_path: Path, body: str
+) -> None:
+    (error,) = errors_of(written(tmp_path, f'[schedules.a]\ntopic = "t"\nevery = 5\nbody = {body}'))
+    assert error.startswith("schedules.a.body = ")
+    assert error.endswith(": must be a value that can be written as JSON")

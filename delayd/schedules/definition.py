@@ -21,6 +21,7 @@ inside names, in the units of the core.
 import base64
 import binascii
 import enum
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -118,9 +119,22 @@ def _read_body(value: object) -> bytes:
     if isinstance(value, VerbatimJson):
         return bytes(value)
     try:
+        if not _is_finite(value):
+            raise ValueError  # msgspec would write null
         return msgspec.json.encode(value)
-    except (TypeError, ValueError, RecursionError):  # a time of TOML can be written, NaN cannot
+    except (TypeError, ValueError, RecursionError):  # times of TOML can be written
         raise ValueError("must be a value that can be written as JSON") from None
+
+
+def _is_finite(value: object) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case list():
+            return all(map(_is_finite, value))
+        case dict():
+            return all(map(_is_finite, value.values()))
+    return True
 
 
 def _read_base64(value: object) -> bytes:
