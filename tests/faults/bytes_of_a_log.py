@@ -32,7 +32,14 @@ from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict, Recovery
 from tests.faults.parts import digest
-from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
+from tests.journal.journals import (
+    DIRECTORY,
+    contents_of,
+    disk_with,
+    flipped,
+    frame_ends,
+    path_of,
+)
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import kick, played, put
 
@@ -245,12 +252,6 @@ def believed(*segments: bytes) -> tuple[list[bytes], LogVerdict | None]:
         assert recovery.verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}
     assert contents_of(disk) == before
     return payloads, recovery.verdict
-
-
-def flipped(content: bytes, bit: int) -> bytes:
-    changed = bytearray(content)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
 
 
 def check_flipped(log: Log, bit: int) -> None:

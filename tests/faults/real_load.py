@@ -74,7 +74,9 @@ class Unheard(EOFError):
 class Record:
     """A history that several threads write, and the checker that reads it along."""
 
-    def __init__(self, *, loss_ms: float = 0, late_ms_max: float = LATE_MS_MAX) -> None:
+    def __init__(
+        self, *, loss_ms: float = 0, late_ms_max: float = LATE_MS_MAX, has_space: bool = True
+    ) -> None:
         self.history = History()
         self.checker = Checker(late_ms_max, loss_ms)
         self.last_id = 0
@@ -89,7 +91,7 @@ class Record:
         """Jobs whose count may have begun again: they were put under a key."""
         self.is_deaf = False
         """What is answered does not count any more; see `hear_no_more`."""
-        self.has_space = True
+        self.has_space = has_space
         """False: a put may be refused for want of space, and the next in the same piece may not,
         which is shorter. So what was sent in one piece says nothing where answers are missing."""
         self._lock = threading.Lock()

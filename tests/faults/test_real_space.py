@@ -71,13 +71,9 @@ def wait_for_puts(record: Record) -> None:
     until(lambda: record.last_id > known + 20)
 
 
-def work_without_space(
-    home: Path, record: Record, rng: random.Random, ballast: Path | None
-) -> Counter[str]:
-    """Work until puts are refused and on; be killed; work without space; then get some.
-
-    Returns what was refused, by kind.
-    """
+def work_without_space(home: Path, rng: random.Random, ballast: Path | None) -> None:
+    """Work until puts are refused and on; be killed; work without space; then get some."""
+    record = Record(has_space=False)
     with life(home, record, segment_bytes=SEGMENTS) as daemon:
         with load(daemon.address, record, str(rng.random())) as crew:
             until(partial(has_refused, crew), 60)
@@ -93,7 +89,9 @@ def work_without_space(
                 ballast.unlink()
                 wait_for_puts(record)
             daemon.kill()
-    return had_no_space + refusals(crew)
+    assert had_no_space["put"]
+    assert not (had_no_space + refusals(crew))["delete"], "a delete was refused"
+    look_at_the_rest(home, record)
 
 
 @pytest.mark.timeout(3_600)
@@ -106,12 +104,7 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
         with small_disk(tmp_path, f"size={rng.choice((3, 3, 4))}m") as path:
             ballast = path / "ballast"
             ballast.write_bytes(bytes(BALLAST_BYTES))
-            record = Record()
-            record.has_space = False
-            refused = work_without_space(path / "data", record, rng, ballast)
-            assert refused["put"]
-            assert not refused["delete"], "a delete was refused"
-            look_at_the_rest(path / "data", record)
+            work_without_space(path / "data", rng, ballast)
 
 
 @pytest.mark.timeout(3_600)
@@ -163,12 +156,7 @@ def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
     """T-N2: no file can be made any more: as without space, and no harm to what is there."""
     for rng in runs.rng("T-N2 inodes", 1, 10):
         with small_disk(tmp_path, f"size=32m,nr_inodes={rng.randint(9, 12)}") as path:
-            record = Record()
-            record.has_space = False
-            refused = work_without_space(path / "data", record, rng, None)
-            assert refused["put"]
-            assert not refused["delete"], "a delete was refused"
-            look_at_the_rest(path / "data", record)
+            work_without_space(path / "data", rng, None)
 
 
 def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
@@ -204,8 +192,7 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
     """T-E3: files cannot grow beyond a limit: puts are refused once there is one, and no more."""
     for rng in runs.rng("T-E3 limit", 1, 10):
         home = quick_path / str(rng.random())
-        record = Record()
-        record.has_space = False
+        record = Record(has_space=False)
         limit = rng.choice((50_000, 140_000, 250_000))
         before = (need("prlimit"), f"--fsize={limit}:unlimited")
         with (
@@ -231,8 +218,7 @@ def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs)
     """
     for rng in runs.rng("T-E3 falls", 1, 20):
         home = quick_path / str(rng.random())
-        record = Record()
-        record.has_space = False
+        record = Record(has_space=False)
         with (
             life(home, record, segment_bytes=SEGMENTS) as daemon,
             load(daemon.address, record, str(rng.random())),

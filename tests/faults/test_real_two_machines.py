@@ -86,10 +86,17 @@ class Course:
     """A log, its machines, and what clients saw of it."""
 
     def __init__(
-        self, cluster: Machines, rng: random.Random, tally: Tally, *, is_busy: bool
+        self,
+        cluster: Machines,
+        rng: random.Random,
+        tally: Tally,
+        pair: PostgresPair | None = None,
+        *,
+        is_busy: bool,
     ) -> None:
         """Start all machines at once: one of them serves."""
         self.cluster, self.rng = cluster, rng
+        self._pair = pair
         self.record = Record()
         self.how = "kill"
         """How the owner ends in this round, as histories name it."""
@@ -104,6 +111,12 @@ class Course:
         self.owner = cluster.owner()
         assert sum("ready: " in each.output() for each in cluster.all.values()) == 1
         self.record.note("started")
+
+    @property
+    def pair(self) -> PostgresPair:
+        """The servers of the log, where faults befall them."""
+        assert self._pair is not None
+        return self._pair
 
     @property
     def machine(self) -> Machine:
@@ -304,99 +317,72 @@ def cut_in_answers(course: Course) -> Iterator[None]:
 # --- What happens to the database ----------------------------------------------------------------
 
 
-def database_killed(pair: PostgresPair) -> Fault:
-    @contextmanager
-    def fault(_course: Course) -> Iterator[None]:
-        """T-H4: kill -9 of all of it, and a restart."""
-        pair.primary.kill()
-        pair.primary.start()
-        yield
-
-    return fault
+@contextmanager
+def database_killed(course: Course) -> Iterator[None]:
+    """T-H4: kill -9 of all of it, and a restart."""
+    course.pair.primary.kill()
+    course.pair.primary.start()
+    yield
 
 
-def database_stopped(pair: PostgresPair) -> Fault:
-    @contextmanager
-    def fault(_course: Course) -> Iterator[None]:
-        """T-H4: an immediate shutdown, and a restart."""
-        pair.primary.stop()
-        pair.primary.start()
-        yield
-
-    return fault
+@contextmanager
+def database_stopped(course: Course) -> Iterator[None]:
+    """T-H4: an immediate shutdown, and a restart."""
+    course.pair.primary.stop()
+    course.pair.primary.start()
+    yield
 
 
-def failed_over(pair: PostgresPair) -> Fault:
-    @contextmanager
-    def fault(course: Course) -> Iterator[None]:
-        """T-H4: the primary dies, and its synchronous standby is promoted."""
-        dead = [
-            link
-            for machine in course.cluster.all.values()
-            for link in machine.links
-            if link.to_port == pair.primary.port
-        ]
-        for link in dead:
-            link.refuse()
-        pair.fail_over()
-        yield
-        pair.rebuild()
-        for link in dead:
-            link.listen()
-
-    return fault
+@contextmanager
+def failed_over(course: Course) -> Iterator[None]:
+    """T-H4: the primary dies, and its synchronous standby is promoted."""
+    dead = [
+        link
+        for machine in course.cluster.all.values()
+        for link in machine.links
+        if link.to_port == course.pair.primary.port
+    ]
+    for link in dead:
+        link.refuse()
+    course.pair.fail_over()
+    yield
+    course.pair.rebuild()
+    for link in dead:
+        link.listen()
 
 
-def connections_exhausted(pair: PostgresPair) -> Fault:
-    @contextmanager
-    def fault(course: Course) -> Iterator[None]:
-        """T-H4: the daemons lose their connections, and others have taken all that there are."""
-        with ExitStack() as stack:
-            primary = pair.primary
-            asking = stack.enter_context(psycopg.connect(primary.url, autocommit=True))
-            with contextlib.suppress(psycopg.OperationalError):
-                while True:
-                    stack.enter_context(psycopg.connect(primary.url))
-            asking.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'delayd'"
-            )
-            with contextlib.suppress(psycopg.OperationalError):
-                for _ in range(2):
-                    stack.enter_context(psycopg.connect(primary.url))
-            time.sleep(course.rng.uniform(0.3, 1.5) * LEASE_S)
-        yield
-
-    return fault
-
-
-def settings_reloaded(pair: PostgresPair) -> Fault:
-    @contextmanager
-    def fault(course: Course) -> Iterator[None]:
-        """T-H4: a reload switches fsync off: the server is used only once it is on again."""
-        primary = pair.primary
-        primary.set(fsync="off")
-        for machine in course.cluster.all.values():
-            for link in machine.links:
-                link.drop()
+@contextmanager
+def connections_exhausted(course: Course) -> Iterator[None]:
+    """T-H4: the daemons lose their connections, and others have taken all that there are."""
+    with ExitStack() as stack:
+        primary = course.pair.primary
+        asking = stack.enter_context(psycopg.connect(primary.url, autocommit=True))
+        with contextlib.suppress(psycopg.OperationalError):
+            while True:
+                stack.enter_context(psycopg.connect(primary.url))
+        asking.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'delayd'"
+        )
+        with contextlib.suppress(psycopg.OperationalError):
+            for _ in range(2):
+                stack.enter_context(psycopg.connect(primary.url))
         time.sleep(course.rng.uniform(0.3, 1.5) * LEASE_S)
-        assert "fsync = off" in course.machine.output()
-        primary.set(fsync="")
-        yield
-
-    return fault
+    yield
 
 
-def faults_of(pair: PostgresPair) -> dict[str, Fault]:
-    """Return what may happen to machines whose database this is, by what the table calls it."""
-    return {
-        **FAULTS,
-        "T-H4 database killed": database_killed(pair),
-        "T-H4 database stopped": database_stopped(pair),
-        "T-H4 failed over": failed_over(pair),
-        "T-H4 connections exhausted": connections_exhausted(pair),
-        "T-H4 settings reloaded": settings_reloaded(pair),
-    }
+@contextmanager
+def settings_reloaded(course: Course) -> Iterator[None]:
+    """T-H4: a reload switches fsync off: the server is used only once it is on again."""
+    primary = course.pair.primary
+    primary.set(fsync="off")
+    for machine in course.cluster.all.values():
+        for link in machine.links:
+            link.drop()
+    time.sleep(course.rng.uniform(0.3, 1.5) * LEASE_S)
+    assert "fsync = off" in course.machine.output()
+    primary.set(fsync="")
+    yield
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -414,7 +400,13 @@ FAULTS: Final[dict[str, Fault]] = {
     "T-H3 cut from the database for good": cut(DOWN, leases=2, drop=True),
     "T-H3 closed in an answer": cut_in_answers,
     "T-H7 graceful stop": stopped,
+    "T-H4 database killed": database_killed,
+    "T-H4 database stopped": database_stopped,
+    "T-H4 failed over": failed_over,
+    "T-H4 connections exhausted": connections_exhausted,
+    "T-H4 settings reloaded": settings_reloaded,
 }
+"""What may happen, by what the table calls it."""
 JUDGED: Final = frozenset(each for each in FAULTS if each[:4] in {"T-H1", "T-H2", "T-H7"})
 """In which the takeover has to be in time: the others keep the database away, too."""
 
@@ -457,14 +449,14 @@ def test_h_two_machines_through_faults(
 ) -> None:
     """T-H1 to T-H4, T-H7: rounds of all kinds, one after the other, on one log and then another."""
     for rng in runs.rng("T-H courses", 1, 50):
-        faults, kinds = faults_of(pair), [*SHORT]
+        kinds = [*SHORT]
         if runs.is_long:
-            kinds = [rng.choice([*faults]) for _ in range(ROUNDS_PER_LOG)]
+            kinds = [rng.choice([*FAULTS]) for _ in range(ROUNDS_PER_LOG)]
         names = rng.choice(("ab", "ab", "abc")) if runs.is_long else "ab"
         with machines(pair.servers, net, lease_s=LEASE_S, names=names) as cluster:
-            course = Course(cluster, rng, tally, is_busy=not runs.is_long)
+            course = Course(cluster, rng, tally, pair, is_busy=not runs.is_long)
             for kind in kinds:
-                course.play(kind, faults[kind])
+                course.play(kind, FAULTS[kind])
             course.end()
 
 
