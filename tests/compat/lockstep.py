@@ -154,7 +154,6 @@ class Twin:
     pending: deque[bytes] = field(default_factory=deque)
     watched: set[bytes] = field(default_factory=lambda: {b"default"})
     held: set[int] = field(default_factory=set)
-    last_reply: bytes = b""
 
 
 class Lockstep:
@@ -420,7 +419,6 @@ class Lockstep:
         if not expected:
             self._hang_up(connection)
             return
-        twin.last_reply = expected
         self._learn(twin, unit, expected)
 
     def _ask_control(self, unit: bytes) -> None:

@@ -4,6 +4,7 @@ ours, and the stories that have the option `beanstalkd`.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import pytest
@@ -37,16 +38,10 @@ def test_an_exchange_goes_as_written_but_for_ours(server: Server, exchange: Exch
         assert (client.rest() != exchange.response) == exchange.is_ours
 
 
-class Play(LinePlay):
+class Play(LinePlay[LineClient]):
     def __init__(self, server: Server) -> None:
-        self._server = server
+        super().__init__(partial(LineClient, server.address))
         self._keeper = LineClient(server.address)
-        self._clients: dict[str, LineClient] = {}
-
-    def client(self, name: str) -> LineClient:
-        if name not in self._clients:
-            self._clients[name] = LineClient(self._server.address)
-        return self._clients[name]
 
     def says(self, name: str, data: bytes) -> None:
         self.client(name).send(data)
@@ -69,7 +64,7 @@ class Play(LinePlay):
         self.let_happen()
 
     def end(self) -> None:
-        for client in (self._keeper, *self._clients.values()):
+        for client in (self._keeper, *self.clients.values()):
             client.close()
 
 

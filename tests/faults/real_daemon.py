@@ -24,6 +24,7 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.rigs.process import serve_command
+from tests.rigs.waiting import until
 
 POLL_S: Final = 0.005
 TRACER_S_MAX: Final = 60.0
@@ -149,11 +150,8 @@ def standing_still(daemon: Daemon) -> Iterator[None]:
     """Let the daemon stand still for a while, none of its threads in the middle of a call."""
     daemon.process.send_signal(signal.SIGSTOP)
     try:
-        until_s = time.monotonic() + TRACER_S_MAX
         tasks = Path(f"/proc/{daemon.pid}/task")
-        while any(_state_of(task) != "T" for task in tasks.iterdir()):
-            assert time.monotonic() < until_s, "a thread of the daemon does not stand still"
-            time.sleep(POLL_S)
+        until(lambda: all(_state_of(task) == "T" for task in tasks.iterdir()))
         yield
     finally:
         daemon.process.send_signal(signal.SIGCONT)

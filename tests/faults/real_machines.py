@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from tests.faults.real_network import Link, Network
 from tests.line_client import Address, LineClient
 from tests.postgres_server import USER, PostgresServer
+from tests.rigs.waiting import until
 from tests.servers import HOST, READY, Server, free_port, launch
 
 SEGMENT_BYTES: Final = "256KiB"
@@ -190,11 +191,9 @@ class Machines:
         """Where clients of this owner connect."""
         if self._address is None:
             return self.all[owner].address
-        until_s = time.monotonic() + WAIT_S_MAX
-        while not _answers(self._address):  # until HAProxy has seen it, too
-            assert time.monotonic() < until_s, self.all[owner].output()
-            time.sleep(POLL_S)
-        return self._address
+        address = self._address  # of HAProxy, which has to see it too
+        until(lambda: _answers(address), seen=self.all[owner].output)
+        return address
 
     def put_probe(self, owner: str) -> None:
         """Put the job that `served_again` waits for."""

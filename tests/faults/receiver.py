@@ -16,16 +16,14 @@ import random
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from tests.faults.real_daemon import now_ms
+from tests.rigs.waiting import until
 from tests.servers import free_port
-
-START_S_MAX: Final = 60.0
 
 
 class Arrival(NamedTuple):
@@ -70,15 +68,13 @@ class Receiver:
     def start(self) -> None:
         words = [str(self.port), str(self._book), str(self._fails_percent)]
         self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.receiver", *words])
-        until_s = time.monotonic() + START_S_MAX
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
-            except OSError:
-                assert time.monotonic() < until_s, "the receiver does not start"
-                time.sleep(0.02)
-            else:
-                return
+        until(self._listens)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+            return True
+        return False
 
     def kill(self) -> None:
         if self._process is not None:

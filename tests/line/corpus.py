@@ -5,9 +5,9 @@ A `LinePlay` reads the steps of stories.txt and sockets.txt, which use the same 
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from tests.rigs.written import facts_of
 
@@ -61,8 +61,20 @@ def exchanges() -> Iterator[Exchange]:
 EXCHANGES: Final = tuple(exchanges())
 
 
-class LinePlay(ABC):
+Connected = TypeVar("Connected")
+
+
+class LinePlay(ABC, Generic[Connected]):
     """A story of several clients on its way: `a> LINES`, `a~ DATA`, `a< LINES`, `a< ~ DATA`."""
+
+    def __init__(self, connect: Callable[[], Connected]) -> None:
+        self._connect = connect
+        self.clients: dict[str, Connected] = {}
+
+    def client(self, name: str) -> Connected:
+        if name not in self.clients:
+            self.clients[name] = self._connect()
+        return self.clients[name]
 
     def step(self, step: str) -> None:
         name, mark, told = step[:1], step[1:2], step[3:]

@@ -11,16 +11,11 @@ from tests.rigs.line_sockets import ServerRig, heard, is_cut_off, reset
 from tests.rigs.written import Fact, facts_of
 
 
-class Play(LinePlay):
+class Play(LinePlay[socket.socket]):
     def __init__(self, rig: ServerRig, reasons: Refusals) -> None:
+        super().__init__(rig.client)
         self.rig = rig
         self.reasons = reasons
-        self.clients: dict[str, socket.socket] = {}
-
-    def client(self, name: str) -> socket.socket:
-        if name not in self.clients:
-            self.clients[name] = self.rig.client()
-        return self.clients[name]
 
     def step(self, step: str) -> None:
         if step[1] == "+":

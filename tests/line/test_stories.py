@@ -29,18 +29,13 @@ def vet(target: Target) -> Target:
     return target
 
 
-class Play(LinePlay):
+class Play(LinePlay[Client]):
     def __init__(self, rig: LineRig) -> None:
+        super().__init__(rig.client)
         self.rig = rig
-        self.clients: dict[str, Client] = {}
         self.said: dict[str, bytes] = defaultdict(bytes)
         """What clients have been answered that no step has looked at."""
         self.names = {"$wrong": WRONG}
-
-    def client(self, name: str) -> Client:
-        if name not in self.clients:
-            self.clients[name] = self.rig.client()
-        return self.clients[name]
 
     def lines(self, told: str) -> Iterator[bytes]:
         for line in lines_in(told):
