@@ -34,7 +34,7 @@ MODULES = (
 )
 GROUP = "delayd"
 """The modules share one library, `delayd__mypyc`, so that they call each other directly."""
-NEEDED = ("mypy>=2.4,<2.5", "setuptools>=65", "sortedcontainers-stubs>=2.4")
+NEEDED = ("mypy>=2.4,<2.5", "setuptools>=65")
 SLICE_BYTES = "    Py_ssize_t slice_len = endn - startn;\n"
 SLICE_BYTES_MENDED = "    Py_ssize_t slice_len = endn > startn ? endn - startn : 0;\n"
 """In mypyc's runtime: a slice of bytes that ends before it begins is empty, and no SystemError."""

@@ -35,12 +35,11 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final, final
 
-from sortedcontainers import SortedList
-
 from delayd.core.job_parts import attempts_of, group_of
 from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, State
 from delayd.core.job_table import JobTable
 from delayd.core.policy import GroupRule
+from delayd.core.sorted_keys import SortedKeys
 from delayd.core.throttle import Throttle
 
 NUMBER_SHIFT: Final = 96
@@ -117,7 +116,7 @@ class Groups:
         self._last_number = 0
         self.by_name: dict[bytes, Group] = {}
         self.loose = Group(b"", 0, by_put=False)
-        self.turns: SortedList[int] = SortedList()
+        self.turns = SortedKeys()
         self.has_turns = False
         """Whether there were any when the owner was told last."""
         self.now = 0
@@ -176,10 +175,10 @@ class Groups:
         taken = 0
         while taken < count and (self.turns or self.by_name):
             if self.turns:
-                self.turns.pop()
+                taken += len(self.turns.take_last(count - taken))
             else:
                 self.by_name.popitem()
-            taken += 1
+                taken += 1
         return taken
 
     @property

@@ -8,11 +8,10 @@ first. All of them hold ids only.
 from collections.abc import Callable
 from typing import Final, final
 
-from sortedcontainers import SortedList
-
 from delayd.core.job_parts import rank_of
 from delayd.core.job_record import FLAGS_AT, STATE_AT, State
 from delayd.core.ready_queue import ID_MASK, ReadyQueue
+from delayd.core.sorted_keys import SortedKeys
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs
 
@@ -30,7 +29,7 @@ class Queues:
     def __init__(self, delays: TimerLane) -> None:
         self.delays = delays
         self.ready = ReadyQueue()
-        self.buried: SortedList[int] = SortedList()
+        self.buried = SortedKeys()
 
     def place(
         self,
@@ -76,8 +75,7 @@ class Queues:
         entries = self.delays.wheel.take_some(count)
         if entries:
             return list(entries)
-        buried = self.buried
-        keys = [buried.pop() for _ in range(min(count, len(buried)))] or self.ready.take_some(count)
+        keys = self.buried.take_last(count) or self.ready.take_some(count)
         return [key & ID_MASK for key in keys]
 
     def __len__(self) -> int:

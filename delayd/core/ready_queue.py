@@ -8,9 +8,9 @@ Where jobs have groups, the groups come in their turns (`core.groups`).
     head             the key of the next one: of the heads of several topics the least comes first
     join, leave, …   what becomes of jobs of groups; see there
 
-Priority and id are folded into one integer, `priority << 64 | id`, so that the ready jobs are a
-plain sorted list of numbers: the head is the next job, any member is removed exactly, and nothing
-is ever left behind to be skipped later.
+Priority and id are folded into one integer, `priority << 64 | id`, so that the ready jobs are plain
+sorted numbers (`core.sorted_keys`): the head is the next job, any member is removed exactly, and
+nothing is ever left behind to be skipped later.
 
 >>> ready_key(1, 9) < ready_key(2, 3) < ready_key(2, 4)
 True
@@ -29,13 +29,10 @@ or the last one has lost it (`TURNS`).
 """
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Final, final
-
-from sortedcontainers import SortedList
 
 from delayd.core.groups import NUMBER_SHIFT, Group, Groups
 from delayd.core.job_parts import Flag, body_of, target_of
@@ -52,6 +49,7 @@ from delayd.core.job_record import (
 )
 from delayd.core.job_table import JobTable
 from delayd.core.policy import GroupRule
+from delayd.core.sorted_keys import SortedKeys
 from delayd.core.stats.histogram import span
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.targets import origin_of
@@ -117,14 +115,14 @@ class ReadyQueue:
     __slots__ = ("_keys", "ages", "changed", "count", "groups", "is_listed", "lanes", "urgent")
 
     def __init__(self) -> None:
-        self._keys: SortedList[int] = SortedList()
+        self._keys = SortedKeys()
         self.count = 0
         """The jobs; to ask the list costs 60 ns."""
         self.urgent = 0
         """Those that count as urgent."""
         self.ages = ReadyAges()
         """Since when they are ready."""
-        self.lanes: dict[bytes, SortedList[int]] | None = None
+        self.lanes: dict[bytes, SortedKeys] | None = None
         """Origin → keys of the jobs that have a target there; None while none has one."""
         self.groups: Groups | None = None
         """None while no job of the topic has one."""
@@ -165,9 +163,7 @@ class ReadyQueue:
 
     def add_run(self, keys: Sequence[int], since_ms: int) -> None:
         """Take in jobs without targets of their own, ready since then; in the order of keys."""
-        add = self._keys.add
-        for key in keys:
-            add(key)
+        self._keys.add_run(keys)
         self.count += len(keys)
         self.urgent += bisect_left(keys, _URGENT_KEYS_END)
         self.ages.add(since_ms, len(keys))
@@ -186,17 +182,16 @@ class ReadyQueue:
     def head(self) -> int:
         """Return the key of the next job; there must be one that may be handed out."""
         if self.groups is not None:
-            job_id = self.groups.turns[0] & ID_MASK
+            job_id = self.groups.turns.first() & ID_MASK
             return ready_key(_priority_of(self.groups.jobs.get(job_id) or b""), job_id)
-        key: int = self._keys[0]
-        return key
+        return self._keys.first()
 
     def pop(self, jobs: JobTable, time_ms: int) -> tuple[int, int, int, bytes]:
         """Take out the next job; return its id, since when it was ready, its ttr, its record.
 
         There must be one that may be handed out; its group has it in hand now.
         """
-        key: int = self._keys.pop(0) if self.groups is None else self._take_turn(time_ms)
+        key = self._keys.pop_first() if self.groups is None else self._take_turn(time_ms)
         self.count -= 1
         if key < _URGENT_KEYS_END:
             self.urgent -= 1
@@ -236,7 +231,7 @@ class ReadyQueue:
         for _ in range(min(jobs_max, self.count) if bytes_max >= 0 else 0):
             if groups is not None and not groups.turns:
                 break
-            key: int = keys.pop(0) if groups is None else self._take_turn(time_ms)
+            key = keys.pop_first() if groups is None else self._take_turn(time_ms)
             if key < _URGENT_KEYS_END:
                 urgent += 1
             job_id = key & ID_MASK
@@ -304,7 +299,7 @@ class ReadyQueue:
             origin, keys = self.lanes.popitem()
             if len(keys) > count:
                 self.lanes[origin] = keys
-        return [keys.pop() for _ in range(min(count, len(keys)))]
+        return keys.take_last(count)
 
     # --- Groups ----------------------------------------------------------------------------------
 
@@ -385,7 +380,8 @@ class ReadyQueue:
             return 1
         groups.renew(group, time_ms)
         first = group.former << NUMBER_SHIFT
-        former = [*islice(self._keys.irange(first, first | _WITHIN), steps)] if group.former else []
+        former = self._keys.after(first - 1, steps) if group.former else []
+        former = former[: bisect_right(former, first | _WITHIN)]
         for key in former:
             job_id = key & ID_MASK
             record = groups.jobs.get(job_id) or b""
@@ -427,7 +423,7 @@ class ReadyQueue:
         """Take the job whose turn it is out of the keys; return its key without the group."""
         groups = self.groups
         assert groups is not None
-        job_id = groups.turns[0] & ID_MASK
+        job_id = groups.turns.first() & ID_MASK
         record = groups.jobs.get(job_id) or b""
         group = groups.of(record)
         self._keys.remove(group.head)
@@ -472,7 +468,8 @@ class ReadyQueue:
     def first_of(self, group: Group) -> int:
         """Return the key of the next ready job of a group, whether or not it may go; -1: none."""
         first = group.number << NUMBER_SHIFT
-        return next(self._keys.irange(first, first | _WITHIN), -1)
+        key = self._keys.following(first - 1)
+        return key if key <= first | _WITHIN else -1
 
     @property
     def group_count(self) -> int:
@@ -496,10 +493,9 @@ class ReadyQueue:
             self.lanes = {}
         lane = self.lanes.get(origin)
         if lane is None:
-            self.lanes[origin] = SortedList((key,))
+            lane = self.lanes[origin] = SortedKeys()
             self.changed.append(origin)
-        else:
-            lane.add(key)
+        lane.add(key)
 
     def _leave_lane(self, key: int, record: bytes) -> None:
         origin = _origin_of(record)
@@ -522,19 +518,19 @@ class ReadyQueue:
 
         None when there is none.
         """
-        keys: SortedList[int] | None
+        keys: SortedKeys | None
         if origin:
             keys = None if self.lanes is None else self.lanes.get(origin)
         else:
             keys = self._keys if self.groups is None else self.groups.turns
-        return keys[skips % len(keys)] if keys else None
+        return keys.at(skips % len(keys)) if keys else None
 
     def after(self, key: int, count: int) -> list[int]:
         """Return so many keys that follow this one, or fewer at the end; -1: from the start.
 
         Those of groups come one group after the other.
         """
-        return list(islice(self._keys.irange(key, inclusive=(False, True)), count))
+        return self._keys.after(key, count)
 
     def __len__(self) -> int:
         return self.count

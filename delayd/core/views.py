@@ -40,4 +40,4 @@ def peek_delayed(engine: Engine, topic: Topic) -> Handed | None:
 
 def peek_buried(engine: Engine, topic: Topic) -> Handed | None:
     """Return the job that has been buried the longest."""
-    return peek(engine, job_id_of(topic.queues.buried[0])) if topic.queues.buried else None
+    return peek(engine, job_id_of(topic.queues.buried.first())) if topic.queues.buried else None

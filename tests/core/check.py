@@ -98,7 +98,7 @@ def _check_topic(store: Store, topic: Topic) -> None:
     queues.check(store.jobs.get)
     assert not queues.ready.changed, "it was not told who looks for ready jobs"
     assert topic.jobs == len(queues) + topic.reserved
-    assert not queues.buried or queues.buried[-1] >> 64 <= store.last_rank
+    assert not queues.buried or queues.buried.last() >> 64 <= store.last_rank
     if not topic.blocks:
         assert not (topic.queues.ready and topic.waiters), "a job and a consumer miss each other"
 

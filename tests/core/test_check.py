@@ -56,7 +56,7 @@ FAULTS: Final[dict[str, Callable[[Engine, Topic], object]]] = {
     "a leased job is ready": lambda engine, mail: mail.queues.ready.add(
         RESERVED, 0, 0, record(engine, RESERVED), 0
     ),
-    "a buried job is lost": lambda _, mail: mail.queues.buried.pop(0),
+    "a buried job is lost": lambda _, mail: mail.queues.buried.pop_first(),
     "a record is lost": lambda engine, _: engine.store.jobs.pop(DELAYED),
     "a job is counted twice": lambda _, mail: become(mail, jobs=mail.jobs + 1),
     "too many bytes are counted": lambda _, mail: become(mail, bytes=mail.bytes + 1),

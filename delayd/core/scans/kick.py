@@ -44,7 +44,7 @@ class Kick:
         self._topic = topic
         self._bound = bound
         buried = topic.queues.buried
-        self._last_key: int = buried[-1] if buried else 0
+        self._last_key: int = buried.last() if buried else 0
         self._last_id = engine.store.last_id
         self._rows: list[int] = []
         """Of delayed jobs that are to be kicked: the negatives, as a heap unless it takes all."""
@@ -84,7 +84,7 @@ class Kick:
             return 0
         if self._last_key:
             buried = self._topic.queues.buried  # read each time: a clear replaces it
-            return job_id_of(buried[0]) if buried and buried[0] <= self._last_key else 0
+            return job_id_of(buried.first()) if buried and buried.first() <= self._last_key else 0
         if self._rows and (self._takes_all or self._scan is None):
             return -self._rows.pop() % ROW_ID_END
         return 0

@@ -30,7 +30,6 @@ due time is that of its record: for one that is ready, reserved or buried, when 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.engine import Engine
@@ -192,8 +191,7 @@ class Scan:
         return self._topic.queues.ready.after(key, count)
 
     def _buried_after(self, key: int, count: int) -> list[int]:
-        keys = self._topic.queues.buried
-        return list(islice(keys.irange(key, inclusive=(False, True)), count))
+        return self._topic.queues.buried.after(key, count)
 
     def _in_order(self, after: Callable[[int, int], list[int]]) -> Iterator[Collection[int]]:
         last = -1

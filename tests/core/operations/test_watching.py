@@ -4,12 +4,16 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from sortedcontainers import SortedList
+import pytest
 
+from delayd.core.ready_queue import ReadyQueue
 from delayd.core.session import Session
+from delayd.core.sorted_keys import SortedKeys
 from delayd.limits import TOPICS_WATCHED_MAX
 from tests.core.check import check
 from tests.rigs.engine import EngineRig
+
+LOOKS = pytest.mark.compiled_skip("compiled functions have no frames")
 
 
 def wide_client(rig: EngineRig, topics: int = TOPICS_WATCHED_MAX - 1) -> Session:
@@ -18,7 +22,7 @@ def wide_client(rig: EngineRig, topics: int = TOPICS_WATCHED_MAX - 1) -> Session
 
 def looks_at_queues(action: Callable[[], object]) -> int:
     """How often the action asks whether a topic has ready jobs, or which is the first."""
-    asking = {SortedList.__len__.__code__, SortedList.__getitem__.__code__}
+    asking = {ReadyQueue.__len__.__code__, SortedKeys.first.__code__}
     looks = 0
 
     def count(frame: FrameType, event: str, _arg: object) -> None:
@@ -33,6 +37,7 @@ def looks_at_queues(action: Callable[[], object]) -> int:
     return looks
 
 
+@LOOKS
 def test_a_reserve_looks_only_at_watched_topics_that_have_ready_jobs(rig: EngineRig) -> None:
     me = wide_client(rig)
     for number in range(100):
@@ -40,11 +45,12 @@ def test_a_reserve_looks_only_at_watched_topics_that_have_ready_jobs(rig: Engine
     assert looks_at_queues(lambda: rig.reserve(me)) == 0
     for name in ("t900", "t3", "t500"):
         rig.put(name)
-    assert looks_at_queues(lambda: [rig.reserve(me) for _ in range(4)]) < 30
+    assert 0 < looks_at_queues(lambda: [rig.reserve(me) for _ in range(4)]) < 30
     assert sorted(me.deadlines) == [101, 102, 103]
     assert looks_at_queues(lambda: rig.reserve(me)) == 0
 
 
+@LOOKS
 def test_a_batch_looks_at_each_topic_once_and_then_at_those_that_it_takes_from(
     rig: EngineRig,
 ) -> None:
@@ -52,6 +58,6 @@ def test_a_batch_looks_at_each_topic_once_and_then_at_those_that_it_takes_from(
     for number in range(500):
         rig.put(f"t{number}", priority=number % 7)
         rig.put(f"t{number}", priority=number % 5)
-    assert looks_at_queues(lambda: rig.reserve_all(me)) < 8 * 1_000
+    assert 0 < looks_at_queues(lambda: rig.reserve_all(me)) < 8 * 1_000
     assert len(me.deadlines) == 1_000
     check(rig.engine)
