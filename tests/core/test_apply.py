@@ -1,8 +1,4 @@
-"""What a record does: live and played into a second engine it leads to the same.
-
-The tuned forms for whole runs are compared with the plain ones in `test_runs`, which also plays the
-log of each into a second engine.
-"""
+"""What a record does to a store, and which records are refused. Records of operations: the facts."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,91 +6,12 @@ from typing import Final
 import pytest
 
 from delayd.core import apply
-from delayd.core.job_parts import Flag, Own
+from delayd.core.job_parts import Flag
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind
-from delayd.core.operations.topics import clear
-from delayd.core.policy import Policy
-from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs
-from tests.core.canonical import canonical
-from tests.core.check import check
-from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
-
-WALL_MS: Final = 50_000
-
-
-def touch_later(rig: EngineRig, me: Session) -> None:
-    rig.run(1_500)
-    rig.touch(me, 1)
-
-
-# What is done to a rig: jobs 1 and 2 are reserved, 3 is ready, 4 delayed, 5 buried. The kinds that
-# it must leave in the log.
-OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]], ...]] = (
-    (lambda rig, _me: rig.put(), {Kind.PUT}),
-    (lambda rig, _me: [rig.put("new", delay_ms=9) for _ in range(3)], {Kind.TOPIC, Kind.PUT}),
-    (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
-    (lambda rig, me: rig.reserve_job(me, 4), {Kind.RESERVE}),
-    (lambda rig, me: rig.reserve_all(me), {Kind.RESERVE}),
-    (touch_later, {Kind.TOUCH}),
-    (lambda rig, me: rig.release(me, 1, 7, 0), {Kind.RELEASE}),
-    (lambda rig, me: rig.release(me, 1, 7, 100), {Kind.RELEASE}),
-    (lambda rig, me: rig.close(me), {Kind.RETURN}),
-    (lambda rig, me: rig.bury(me, 1, 7), {Kind.BURY}),
-    (lambda rig, me: rig.nack(me, 1, error="why"), {Kind.ATTEMPT, Kind.FAIL}),
-    (lambda rig, _me: rig.kick_job(5), {Kind.KICK}),
-    (lambda rig, _me: rig.kick_later(5, 100), {Kind.KICK, Kind.RESCHEDULE}),
-    (lambda rig, _me: rig.reschedule(4, 100), {Kind.RESCHEDULE}),
-    (lambda rig, _me: rig.reschedule(4, 0, WALL_MS), {Kind.OFFSET, Kind.APPOINT}),
-    (lambda rig, _me: rig.change(5, priority=9), {Kind.AMEND}),
-    (lambda rig, _me: rig.change(4, body=b"new"), {Kind.REWRITE}),
-    (lambda rig, _me: rig.change(4, own=Own(group=b"g")), {Kind.PARTS, Kind.REWRITE}),
-    (lambda rig, _me: rig.bury_waiting(3), {Kind.REWRITE}),
-    (lambda rig, _me: rig.bury_waiting(4, error="why"), {Kind.REWRITE}),
-    (lambda rig, me: rig.delete(me, 1), {Kind.DELETE}),
-    (lambda rig, me: rig.delete_batch(me, (1, 2)), {Kind.DELETE}),
-    (lambda rig, me: rig.delete(me, 5), {Kind.DELETE}),
-    (lambda rig, _me: rig.pause("default", 500), {Kind.PAUSE}),
-    (lambda rig, _me: rig.pause_group("default", b"g", 500), {Kind.PAUSE_GROUP}),
-    (
-        lambda rig, _me: rig.set_policy("default", Policy(exhausted="dead")),
-        {Kind.TOPIC, Kind.POLICY},
-    ),
-    (lambda rig, _me: clear(rig.engine, rig.engine.store.topic("default")), {Kind.CLEAR}),
-)
-
-
-def five_jobs() -> tuple[EngineRig, Session]:
-    rig = EngineRig(time_ms=1_000)
-    me = rig.client()
-    rig.put_many(5, delay_ms=0)
-    rig.reserve_all(me)
-    for job_id, delay_ms in ((3, 0), (4, 1_000)):
-        rig.release(me, job_id, 0, delay_ms)
-    rig.bury(me, 5)
-    rig.take_log()
-    return rig, me
-
-
-@pytest.mark.parametrize(("operation", "kinds"), OPERATIONS)
-def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
-    operation: Callable[[EngineRig, Session], object], kinds: set[Kind]
-) -> None:
-    rig, me = five_jobs()
-    operation(rig, me)
-    payload, _ = rig.take_log()
-    assert {*kinds_of(payload)} - {Kind.TURN} == kinds
-    check(rig.engine)
-    again = rig.replayed()
-    check(again)
-    assert [*canonical(again)] == [*canonical(rig.engine)]
-
-
-def test_the_operations_above_write_every_kind_but_the_snapshots_own() -> None:
-    written = {kind for _, kinds in OPERATIONS for kind in kinds}
-    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK}
+from tests.rigs.engine import TTR_MS
 
 
 def test_there_is_a_function_for_each_kind_but_the_one_that_plays_time() -> None:

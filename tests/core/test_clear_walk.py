@@ -6,20 +6,22 @@ and topics are cleared while they are taken.
 """
 
 import random
-from typing import Any
+from typing import Final
 
 import pytest
+from hypothesis.stateful import precondition, rule
 
 from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import clear as clear_topic
 from tests.core.copies import copied_and_lived, small_pages
-from tests.core.test_engine_model import EngineMachine
-from tests.core.test_engine_walk import OPERATIONS, Scan, walked_to_the_end
+from tests.core.test_engine_model import EngineMachine, names, some
+from tests.core.test_engine_walk import WEIGHTS, Scan, walked_to_the_end
 
 
 class ClearingMachine(EngineMachine):
+    @rule(name=names)
     def clear(self, name: str) -> None:
         engine = self.rig.engine
         while not leases_are_caught_up(engine):
@@ -29,10 +31,10 @@ class ClearingMachine(EngineMachine):
             assert clear_topic(engine, topic) == self.forget_waiting_jobs(name)
             assert not clear_topic(engine, topic), "there is nothing left to clear"
 
-    def put_keyed_run(self, name: str, **what: Any) -> None:  # noqa: ANN401 - the run
-        """Not while keys of cleared jobs are left: until they are swept a run finds them taken."""
-        if not self.rig.engine.store.cleared.left:
-            super().put_keyed_run(name, **what)
+    # Until keys of cleared jobs are swept, a run finds them taken.
+    put_keyed_run = precondition(lambda self: not self.rig.engine.store.cleared.left)(
+        EngineMachine.put_keyed_run
+    )
 
     def forget_waiting_jobs(self, name: str) -> int:
         model = self.model
@@ -48,6 +50,7 @@ class ClearingMachine(EngineMachine):
             model.forget_unwanted(name)
         return len(gone)
 
+    @rule(budget=some)
     def sweep(self, budget: int) -> None:
         store = self.rig.engine.store
         if store.cleared.left:
@@ -65,7 +68,7 @@ class ClearingMachine(EngineMachine):
 
 class ClearingWalk(Scan):
     machine_type = ClearingMachine
-    operations = (*OPERATIONS, (3, "clear", "name"), (8, "sweep", "budget"))
+    weights: Final = WEIGHTS | {"clear": 3, "sweep": 8}
     machine: ClearingMachine
 
     def __init__(self, rng: random.Random) -> None:

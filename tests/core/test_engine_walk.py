@@ -6,7 +6,7 @@ that things happen to the same job at the same moment.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -49,54 +49,39 @@ SAMPLES: Final[tuple[tuple[str, Callable[[random.Random], Any]], ...]] = (
     ("pairs", lambda rng: [some_pair(rng) for _ in range(rng.randrange(1, 4))]),
 )
 
-# weight, operation, what it takes
-OPERATIONS: Final = (
-    (8, "put", "who priority delay_ms ttr_ms body"),
-    (4, "put_alike", "who priority delay_ms ttr_ms several"),
-    (2, "put_by_name", "name priority delay_ms ttr_ms body"),
-    (16, "put_keyed", "name key on priority delay_ms at_ms ttr_ms body"),
-    (4, "put_keyed_run", "name pairs priority delay_ms ttr_ms"),
-    (8, "change", "which given delay_ms at_ms priority ttr_ms body"),
-    (12, "reserve", "who wait_ms"),
-    (2, "reserve_batch", "who jobs_max bytes_max"),
-    (3, "reserve_job", "who which"),
-    (2, "cancel_wait", "who"),
-    (6, "release", "who which priority delay_ms"),
-    (5, "bury", "who which priority"),
-    (3, "bury_waiting", "which priority"),
-    (4, "touch", "who which"),
-    (3, "delete", "who which"),
-    (5, "kick_job", "which"),
-    (2, "kick", "who bound"),
-    (4, "reschedule", "which delay_ms"),
-    (2, "pause", "name pause_ms"),
-    (3, "look_at_a_job", "which"),
-    (4, "use_watch_ignore", "who name verb"),
-    (2, "close_session", "who"),
-    (6, "one_slice_of_time", "step_ms"),
-    (4, "time_passes", "step_ms"),
-    (4, "sleep_until_the_deadline", "short_by_ms"),
-)
-WITHOUT_IDLE_CLIENT: Final = (
-    *(
-        "put_by_name",
-        "put_keyed",
-        "put_keyed_run",
-        "change",
-        "cancel_wait",
-        "kick_job",
-        "bury_waiting",
-        "reschedule",
-        "pause",
-    ),
-    *("look_at_a_job", "close_session", "one_slice_of_time", "time_passes"),
-    "sleep_until_the_deadline",
-)
+WEIGHTS: Final = {
+    # How likely each rule of the machine is
+    "put": 8,
+    "put_alike": 4,
+    "put_by_name": 2,
+    "put_keyed": 16,
+    "put_keyed_run": 4,
+    "change": 8,
+    "reserve": 12,
+    "reserve_batch": 2,
+    "reserve_job": 3,
+    "cancel_wait": 2,
+    "release": 6,
+    "bury": 5,
+    "bury_waiting": 3,
+    "touch": 4,
+    "delete": 3,
+    "kick_job": 5,
+    "kick": 2,
+    "reschedule": 4,
+    "pause": 2,
+    "look_at_a_job": 3,
+    "use_watch_ignore": 4,
+    "close_session": 2,
+    "one_slice_of_time": 6,
+    "time_passes": 4,
+    "sleep_until_the_deadline": 4,
+}
 
 
 class Scan:
     machine_type = EngineMachine
-    operations: tuple[tuple[int, str, str], ...] = OPERATIONS
+    weights: Mapping[str, int] = WEIGHTS
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -104,6 +89,7 @@ class Scan:
         self.crowd = rng.choice((3, 30))
         """Where there are few jobs, many wait for them."""
         self.machine = self.machine_type()
+        self.rules = {rule.function.__name__: rule for rule in self.machine.rules}
         self.machine.start(
             tick_ms=rng.choice((1, 1, 10, 1000)),
             wheel_size=rng.choice((2, 20, 256)),
@@ -122,13 +108,12 @@ class Scan:
         if len(machine.model.jobs) > self.crowd and machine.idle():
             machine.delete(rng.randrange(1000), [rng.randrange(10_000) for _ in range(3)])
         else:
-            weights = [row[0] for row in self.operations]
-            _, operation, takes = rng.choices(self.operations, weights)[0]
-            if machine.idle() or operation in WITHOUT_IDLE_CLIENT:
-                what = {name: self.samples[name](rng) for name in takes.split()}
-                if operation == "delete":
+            rule = self.rules[rng.choices([*self.weights], [*self.weights.values()])[0]]
+            if all(is_possible(machine) for is_possible in rule.preconditions):
+                what = {name: self.samples[name](rng) for name in rule.arguments}
+                if rule.function.__name__ == "delete":
                     what["which"] = [what["which"]]
-                getattr(machine, operation)(**what)
+                rule.function(machine, **what)
         machine.agree_in_all_that_can_be_seen()
 
 

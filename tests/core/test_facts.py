@@ -1,14 +1,17 @@
 """The facts of facts.txt and lanes.txt: of the engine alone, with all that only it can show."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from delayd.core.log_records import Kind
 from tests.core.bench import Bench
 from tests.fact_rows import Fact, rows
 from tests.facts.rows import run
+from tests.facts.test_facts import FACTS as FACTS_OF_ALL
 from tests.facts.test_facts import STATES
 
 HERE: Final = Path(__file__).parent
@@ -53,6 +56,12 @@ def test_fact_of_pushes(name: str, way: str, monkeypatch: pytest.MonkeyPatch) ->
     bench.engine.vet_target = lambda target: target
     bench.rule()
     play(LANES[name], bench, monkeypatch)
+
+
+def test_every_record_but_those_of_time_and_of_copies_has_a_fact() -> None:
+    told = [outcome for fact in {**FACTS_OF_ALL, **FACTS}.values() for _, outcome in fact.then]
+    logs = re.findall(r"log ([A-Z_ ]+)", "; ".join(told))
+    assert {*" ".join(logs).split()} == {kind.name for kind in Kind} - {"TURN", "LAST", "RANK"}
 
 
 def play(fact: Fact, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,9 @@ from delayd.core.operations.topics import clear, configure, policy_of
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
-from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target
-from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import copied_on_the_way, state
 from tests.rigs.engine import EngineRig, kick
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane
 
 TOPICS: Final = ("default", "a", "b", "dead")
-WHOLE: Final = 1 << 40
 
 POLICIES: Final = (
     None,
@@ -56,7 +53,7 @@ POLICIES: Final = (
     Policy(push=Target(topic="b"), attempts_max=2, exhausted="a", reserved_max=2),
 )
 CONFIGURATIONS: Final = (
-    None,
+    Patterns(),
     Patterns({"*": Policy(retry_ms=(300, 300))}),
     Patterns({"a": Policy(attempts_max=1, exhausted="dead"), "?": Policy(retry_ms=(50,))}),
     Patterns({"dead": Policy(attempts_max=2, exhausted="a"), "a": Policy(exhausted="dead")}),
@@ -282,14 +279,8 @@ class FailingWalk:
 
     def restart(self) -> None:
         """Die and come back, with another configuration."""
-        self.rig.take_log()
-        replay = Replay(self.rig.new_engine())
-        for payload in self.rig.log:
-            replay.play(payload)
-        before = self.rig.time_ms
-        self.rig.engine = replay.engine
-        configure(replay.engine, self.rng.choice(CONFIGURATIONS))
-        replay.finish(PlayedMs(before + self.rng.choice((0, 5, 10_000))))
+        patterns, later_ms = self.rng.choice(CONFIGURATIONS), self.rng.choice((0, 5, 10_000))
+        self.rig.engine = self.rig.replayed(self.rig.time_ms + later_ms, patterns)
         follow_wall(self.engine, self.offset_ms)
         self.open()
 

@@ -20,7 +20,6 @@ from tests.rigs.engine import EngineRig
 
 HOUR_MS: Final = 3_600_000
 NOW_MS: Final = 1_700_000_000_000
-WHOLE: Final = 1 << 40
 
 
 @dataclass

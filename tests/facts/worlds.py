@@ -273,7 +273,9 @@ class EngineWorld:
         self._schedules = ScheduleOpener(self.engine, tasks, lambda: None, print)
 
     def close(self) -> None:
-        assert everything(self._rig.replayed()) == everything(self.engine)
+        replayed = self._rig.replayed()
+        check(replayed)
+        assert everything(replayed) == everything(self.engine)
 
     @property
     def now_ms(self) -> int:

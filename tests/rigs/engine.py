@@ -20,7 +20,7 @@ from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, 
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.waiting import wait
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.policy import Policy
+from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session, WaitEnd
@@ -322,13 +322,15 @@ class EngineRig:
             self.log.append(payload)
         return payload, must_sync
 
-    def replayed(self) -> Engine:
-        """Return what a restart would make of the log so far."""
+    def replayed(self, time_ms: int | None = None, patterns: Patterns | None = None) -> Engine:
+        """Return what a restart would make of the log so far, then and with this configuration."""
         self.take_log()
         replay = Replay(self.new_engine())
         for payload in self.log:
             replay.play(payload)
-        replay.finish(self.time_ms)
+        if patterns is not None:
+            topics.configure(replay.engine, patterns)
+        replay.finish(PlayedMs(self.time_ms if time_ms is None else time_ms))
         return replay.engine
 
     def agree_with_the_log(self) -> None:

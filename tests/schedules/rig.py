@@ -9,7 +9,6 @@ from delayd.core.operations import ack
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.moments import moment_text, parse_moment_ms
 from delayd.schedules.definition import Definition
@@ -116,12 +115,7 @@ class ScheduleRig(EngineRig):
         """Crash, and start again `down_ms` later, with so many of the log's records."""
         self.take_log()
         self.log = self.log[:records]
-        replay = Replay(self.new_engine())
-        for payload in self.log:
-            replay.play(payload)
-        time_ms = max(self.time_ms + down_ms, replay.engine.store.time_ms)
-        replay.finish(PlayedMs(time_ms))
-        self.engine = replay.engine
+        self.engine = self.replayed(self.time_ms + down_ms)
         self._open()
         self._follow_wall()
         self.opener.begin(None, self.now_ms)

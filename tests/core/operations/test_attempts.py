@@ -3,10 +3,8 @@
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
 from delayd.core.operations.tick import caught_up
-from delayd.core.operations.topics import configure, policy_of
+from delayd.core.operations.topics import policy_of
 from delayd.core.policy import Patterns, Policy
-from delayd.core.replay import Replay
-from delayd.core.times import PlayedMs
 from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
 from tests.core.check import check
@@ -24,14 +22,8 @@ def test_an_error_is_cut_at_a_whole_character(rig: EngineRig) -> None:
 
 def configured(rig: EngineRig, patterns: dict[str, Policy], now_ms: int) -> list[Kind]:
     """Restart with this configuration; return what was recorded because of it."""
-    rig.take_log()
-    replay = Replay(rig.new_engine())
-    for payload in rig.log:
-        replay.play(payload)
-    configure(replay.engine, Patterns(patterns))
-    replay.finish(PlayedMs(now_ms))
-    rig.engine = replay.engine
-    check(replay.engine)
+    rig.engine = rig.replayed(now_ms, Patterns(patterns))
+    check(rig.engine)
     return rig.kinds()
 
 
@@ -54,6 +46,3 @@ def test_a_changed_configuration_is_recorded_once_and_holds_for_what_ran_out_mea
     assert configured(rig, first, 5_000) == []
     assert policy_of(rig.engine, "mail") == (ours, Source.RUN_TIME)
     assert rig.set_policy("mail", Policy()) == first["mail"]
-
-
-# --- Jobs that were handed out and of which no worker has heard ----------------------------------

@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-from typing import Final
 
 import pytest
 
@@ -17,11 +16,9 @@ from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
-from tests.core.canonical import canonical
 from tests.core.check import check
+from tests.core.copies import restored, state, whole
 from tests.rigs.engine import EngineRig
-
-WHOLE: Final = 1 << 40
 
 
 def crowded(rig: EngineRig, each: int = 4) -> Session:
@@ -141,14 +138,10 @@ def test_no_copy_begins_before_all_is_swept_away_and_jobs_in_hand_have_the_new_n
         SnapshotCopy(rig.engine.store)
     sweep(rig)
     rig.advance(10)
-    replay = Replay(rig.new_engine())
-    replay.play(SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE))
-    replay.finish(rig.time_ms)
-    store = replay.engine.store
-    check(replay.engine)
-    assert list(canonical(replay.engine))[1:] == list(canonical(rig.engine))[1:]
-    assert store.orphans.deadlines == me.deadlines
-    assert store.topics.by_name["default"].old_held == {}
+    engine = restored(rig, rig.time_ms, whole(rig.engine))
+    assert state(engine) == state(rig.engine)
+    assert engine.store.orphans.deadlines == me.deadlines
+    assert engine.store.topics.by_name["default"].old_held == {}
 
 
 @pytest.mark.thorough
