@@ -1,4 +1,4 @@
-"""What a record does to a store, and which records are refused. Records of operations: the facts."""
+"""What records do to a store, and which are refused. Those of operations: the facts."""
 
 from collections.abc import Callable
 from typing import Final

@@ -13,26 +13,23 @@ from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job_parts import Retry
 from delayd.core.job_record import State
 from delayd.core.names import IDEMPOTENCY_TOPIC, Predecessor
-from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import as_daemon
-from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
+from delayd.core.operations.put import Conflict, put_alike, put_keyed_run
 from delayd.core.operations.reserve import reserve_job
-from delayd.core.operations.sessions import stop_consuming, use, watch
+from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.succeed import predecessor_id
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import Clear, SetPolicy, configure, policy_of, reclaim
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick
-from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 from delayd.core.topic import Source, Topic
-from delayd.core.views import peek, peek_delayed
 from delayd.limits import IDEMPOTENCY_MS
 from tests.core import views
 from tests.core.canonical import canonical
@@ -180,36 +177,6 @@ def test_the_daemon_itself_may(name: str) -> None:
         REFUSED[name](rig)
 
 
-@pytest.mark.parametrize("name", ["pause", "watch", "set_policy", "Clear", "Bulk kick"])
-def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
-    rig = MemoRig()
-    with as_daemon(rig.engine):
-        delete(rig.engine, rig.me, MEMO, RequestMs(0))
-    assert IDEMPOTENCY_TOPIC not in rig.engine.store.topics.by_name
-    with pytest.raises(TopicIsInternal):
-        REFUSED[name](rig)
-    assert IDEMPOTENCY_TOPIC not in rig.engine.store.topics.by_name
-    check(rig.engine)
-
-
-def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
-    rig = MemoRig()
-    assert rig.delete_batch(rig.me, (MEMO, 2, MEMO)) == [False, True, False]
-    assert peek(rig.engine, MEMO) == (MEMO, b"memo")
-
-
-def test_other_topics_are_as_they_were() -> None:
-    rig = MemoRig()
-    engine = rig.engine
-    assert engine.store.topics.by_name["mail"].has_no_rules, "its puts have nothing more to look at"
-    assert not rig.own.has_no_rules
-    rig.kick_job(2)
-    rig.pause("mail", 9)
-    rig.set_policy("mail", Policy(attempts_max=1, exhausted="dead"))
-    rig.change(2, priority=7)
-    assert rig.delete_batch(rig.me, (2,)) == [True]
-
-
 def test_the_door_is_closed_again_also_behind_a_refusal() -> None:
     rig = MemoRig()
     configure(rig.engine, jobs_max=2)
@@ -238,27 +205,6 @@ def users_of(name: str) -> Iterator[str]:
         calls = [node.func for node in walk if isinstance(node, ast.Call)]
         if any(name in (getattr(call, "id", ""), getattr(call, "attr", "")) for call in calls):
             yield path.relative_to(SOURCES).as_posix()
-
-
-# --- Looking -------------------------------------------------------------------------------------
-
-
-def test_anybody_may_look_at_it() -> None:
-    rig = MemoRig()
-    engine = rig.engine
-    search = Search(engine, IDEMPOTENCY_TOPIC, Wanted())
-    calendar = Calendar(engine, IDEMPOTENCY_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
-    for work in (search, calendar):
-        while not work.step(100, rig.now_ms):
-            pass
-    assert [row.job_id for row in search.page.rows] == [MEMO]
-    assert calendar.counts == [1]
-    assert find_key(engine, IDEMPOTENCY_TOPIC, KEY) == MEMO
-    assert views.view_job(engine, MEMO, RequestMs(0)).topic == IDEMPOTENCY_TOPIC
-    assert peek_delayed(engine, rig.own) == (MEMO, b"memo")
-    assert policy_of(engine, IDEMPOTENCY_TOPIC) == (Policy(), Source.CONFIGURATION)
-    use(engine, rig.me, IDEMPOTENCY_TOPIC)
-    assert views.view_topic(engine, IDEMPOTENCY_TOPIC, RequestMs(0)).using == 1
 
 
 def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
