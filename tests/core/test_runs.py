@@ -18,11 +18,10 @@ from delayd.core.operations.tick import next_deadline
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.limits import SWEEP_DEAD_PER_LIVE
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.wheels import NO_LIMIT, Owned
+from tests.core.wheels import Owned
 from tests.rigs.engine import EngineRig
 
 if TYPE_CHECKING:
@@ -185,59 +184,6 @@ def test_a_run_that_takes_nothing_records_nothing(rig: EngineRig) -> None:
 
 
 # --- Of a wheel ----------------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("entries", [0, 1, 2, 511, 512, 2_000])
-def test_cancelling_a_run_leaves_what_as_many_cancels_leave(entries: int) -> None:
-    twins = [Owned(wheel_size=20) for _ in range(2)]
-    for owned in twins:
-        for entry in range(3_000):
-            owned.insert(entry, 1 + entry * 7 % 9_000)
-    for entry in range(entries):
-        twins[0].due_ms.pop(entry)
-        twins[1].cancel(entry)
-    twins[0].wheel.cancel(entries)
-    for owned in twins:
-        owned.check()
-        assert owned.held() <= 2 * len(owned.due_ms) + 2_000
-    assert twins[0].wheel.soonest(NO_LIMIT) == twins[1].wheel.soonest(NO_LIMIT)
-    assert twins[0].wheel.next_deadline() == twins[1].wheel.next_deadline()
-    assert twins[0].run() == twins[1].run()
-
-
-@pytest.mark.thorough
-def test_random_runs_of_cancels_keep_the_wheel_in_order(rng: random.Random) -> None:
-    for _ in range(20):
-        owned = Owned(tick_ms=rng.choice((1, 10)), wheel_size=rng.choice((2, 20)))
-        last = 0
-        for _step in range(60):
-            for _ in range(rng.randrange(60)):
-                last += 1
-                owned.insert(last, owned.now_ms + rng.choice((1, 30, 5_000)))
-            alive = list(owned.due_ms)
-            gone = rng.sample(alive, rng.randrange(len(alive) + 1))
-            for entry in gone:
-                del owned.due_ms[entry]
-            owned.wheel.cancel(len(gone))
-            owned.check()
-            expected = owned.due(owned.now_ms + 3)
-            fired = {entry for _, entry in owned.advance(owned.now_ms + 3)}
-            assert fired == expected
-            owned.check()
-
-
-@pytest.mark.thorough
-def test_a_run_of_cancels_gives_memory_back_as_it_goes() -> None:
-    owned = Owned()
-    for entry in range(20_000):
-        owned.insert(entry, 10_000 + entry)
-    for first in range(0, 19_000, 100):
-        for entry in range(first, first + 100):
-            del owned.due_ms[entry]
-        owned.wheel.cancel(100)
-        assert owned.held() <= (1 + SWEEP_DEAD_PER_LIVE) * len(owned.due_ms) + 3_000
-    owned.check()
 
 
 def test_inserting_a_run_leaves_what_as_many_inserts_leave(rng: random.Random) -> None:

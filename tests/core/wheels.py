@@ -26,9 +26,10 @@ class Owned:
         self.due_ms[entry] = due_ms
         return self.wheel.insert(entry, due_ms, self.now_ms)
 
-    def cancel(self, entry: int) -> None:
-        del self.due_ms[entry]
-        self.wheel.cancel()
+    def cancel(self, *entries: int) -> None:
+        for entry in entries:
+            del self.due_ms[entry]
+        self.wheel.cancel(len(entries))
 
     def reschedule(self, entry: int, due_ms: int) -> None:
         self.cancel(entry)

@@ -193,49 +193,33 @@ def test_insert_tells_when_the_loop_must_wake_earlier(owned: Owned) -> None:
 # --- Order and slices -----------------------------------------------------------------------------
 
 
-def scatter(owned: Owned, rng: random.Random, count: int, span_ms: int) -> None:
-    for entry in range(count):
-        owned.insert(entry, owned.now_ms + rng.randrange(1, span_ms))
-
-
+@pytest.mark.thorough
+@pytest.mark.parametrize("limit", [1, 2, 7, 100, NO_LIMIT])
 @pytest.mark.parametrize("tick_ms", TICKS_MS)
 @pytest.mark.parametrize("wheel_size", SIZES)
-def test_one_big_advance_equals_many_small_ones(
-    tick_ms: int, wheel_size: int, rng: random.Random
+def test_small_steps_in_slices_fire_what_one_big_advance_does_in_the_same_order(
+    tick_ms: int, wheel_size: int, limit: int, rng: random.Random
 ) -> None:
-    seed = rng.random()
-    big, small = Owned(tick_ms, wheel_size, 77), Owned(tick_ms, wheel_size, 77)
-    for owned in (big, small):
-        scatter(owned, random.Random(seed), 300, 5000 * tick_ms)
+    big, small = (Owned(tick_ms, wheel_size, 77) for _ in range(2))
+    for entry in range(300):
+        due_ms = 77 + rng.randrange(1, 5000 * tick_ms)
+        big.insert(entry, due_ms)
+        small.insert(entry, due_ms)
     end_ms = 77 + 5001 * tick_ms
     at_once = big.advance(end_ms)
-    in_steps = []
+    assert sorted(at_once, key=lambda fired: ceil_to_tick(fired[0], tick_ms)) == at_once
+    fired = []
     while small.now_ms < end_ms:
-        in_steps += small.advance(small.now_ms + rng.randrange(1, 100 * tick_ms))
-    assert in_steps == at_once
-    assert len(at_once) == 300
-    assert [ceil_to_tick(due_ms, tick_ms) for due_ms, _ in at_once] == sorted(
-        ceil_to_tick(due_ms, tick_ms) for due_ms, _ in at_once
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("limit", [1, 2, 7, 100])
-def test_slices_fire_the_same_in_the_same_order(limit: int, rng: random.Random) -> None:
-    seed = rng.random()
-    whole, sliced = Owned(), Owned()
-    for owned in (whole, sliced):
-        scatter(owned, random.Random(seed), 500, 20_000)
-    at_once = whole.advance(20_000)
-    in_slices = []
-    for _ in range(500 * 4 // limit + 500 * 4):
-        sliced.questions = 0
-        in_slices += sliced.advance(20_000, limit)
-        assert sliced.questions <= limit
-        sliced.check()
-        if (sliced.wheel.next_deadline() or NO_LIMIT) > 20_000:
-            break
-    assert in_slices == at_once
+        small.now_ms = min(
+            end_ms, small.now_ms + rng.randrange(1, rng.choice((100, 9_000)) * tick_ms)
+        )
+        while (small.wheel.next_deadline() or NO_LIMIT) <= small.now_ms:
+            small.questions = 0
+            fired += small.advance(small.now_ms, limit)
+            assert small.questions <= limit
+        small.check()
+    assert fired == at_once
+    assert len(fired) == 300
 
 
 def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices(owned: Owned) -> None:

@@ -153,7 +153,8 @@ def test_a_long_walk_agrees_with_the_dict_all_the_way(
             due_ms = owned.now_ms + rng.choice((-5, 0, 1, tick_ms, rng.randrange(span_ms)))
             walk.insert(rng.randrange(200), max(0, due_ms))
         elif chance < 0.75 and owned.due_ms:
-            owned.cancel(rng.choice(list(owned.due_ms)))
+            run = rng.choice((1, 1, 1, rng.randrange(len(owned.due_ms) + 1)))
+            owned.cancel(*rng.sample(list(owned.due_ms), run))
         elif chance < 0.8:
             walk.soonest(rng.randrange(10))
         else:
