@@ -294,18 +294,6 @@ def test_of_patterns_that_are_as_specific_the_first_counts() -> None:
     assert Patterns({"*b": second, "a*": first}).of("ab") is second
 
 
-def test_a_dot_in_a_pattern_is_a_dot() -> None:
-    assert Patterns({"a.?": Policy(jobs_max=1)}).of("abc") is None
-
-
-def test_a_policy_is_found_in_one_walk_whatever_its_pattern() -> None:
-    # One start after the other this would take longer than the universe has existed.
-    policy = Policy(jobs_max=1)
-    patterns = Patterns({"*-" * 99 + "x": Policy(jobs_max=2), "*-*-*-*-*-dead": policy})
-    assert patterns.of("-" * 198) is None
-    assert patterns.of("-" * 190 + "dead") is policy
-
-
 def test_patterns_are_made_of_what_names_are_made_of() -> None:
     assert PATTERN.read("mail.*")
     assert PATTERN.read("-")

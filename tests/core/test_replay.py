@@ -1,6 +1,8 @@
 """What a restart makes of the log: the same jobs, and nothing that the log does not say."""
 
 import random
+from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -13,48 +15,28 @@ from delayd.core.replay import Replay
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
+from tests.core.test_engine_walk import Scan
 from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
 
 HOUR_MS = 3_600_000
 
 
-def busy(rng: random.Random) -> EngineRig:
-    """Return a rig in which a good deal has happened, all of it in the log."""
-    rig = EngineRig(time_ms=1000)
-    clients = [rig.client("a", "b"), rig.client("b", "default")]
-    for step in range(200):
-        client = rng.choice(clients)
-        rig.run(rig.time_ms + rng.choice((0, 1, 900, 20_000)))
-        topic = rng.choice(("a", "b", "default"))
-        rig.put(topic, delay_ms=rng.choice((0, 5, HOUR_MS)), priority=rng.randrange(3))
-        job_id = rig.reserve(client)
-        if not job_id:
-            continue
-        if step % 5 == 1:
-            rig.release(client, job_id, 7, rng.choice((0, 50_000)))
-        elif step % 5 == 2:
-            rig.bury(client, job_id, 8)
-        elif step % 5 == 3:
-            rig.delete(client, job_id)
-    rig.pause("a", HOUR_MS)
-    rig.kick(3, "b")
-    rig.take_log()
-    return rig
-
-
-def state(engine: Engine) -> list[object]:
-    return list(canonical(engine))
-
-
 def test_it_does_not_matter_how_the_log_is_cut_into_frames(rng: random.Random) -> None:
-    rig = busy(rng)
-    expected = state(rig.engine)
-    payload = b"".join(rig.log)
-    rig.log = [payload]
-    assert state(rig.replayed()) == expected
+    walk = Scan(rng)
+    for _ in range(200):
+        walk.step()
+    whole, singly = cut_otherwise(walk.rig)
+    assert [*canonical(whole)] == [*canonical(singly)] == [*canonical(walk.rig.replayed())]
+
+
+def cut_otherwise(rig: EngineRig) -> Iterator[Engine]:
+    """Yield what a restart makes of the log in one frame, and with each record for itself."""
+    rig.take_log()
+    log, payload = rig.log, b"".join(rig.log)
     ends = record_ends(payload)
-    rig.log = [payload[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    assert state(rig.replayed()) == expected
+    for rig.log in ([payload], [payload[start:end] for start, end in pairwise([0, *ends])]):
+        yield rig.replayed()
+    rig.log = log
 
 
 def record_ends(payload: bytes) -> list[int]:
@@ -120,15 +102,9 @@ def test_puts_that_are_alike_are_played_as_a_run_and_lead_to_the_same_state(
             keys.append(b"%d" % len(keys))
             for key in filter(None, (taken, keys[-1])):
                 rig.put_keyed(key, Conflict.REPLACE, topic="a")
-    rig.take_log()
-    payload = b"".join(rig.log)
-    ends = record_ends(payload)
-    rig.log = [payload]
-    in_runs = rig.replayed()
-    rig.log = [payload[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    singly = rig.replayed()
+    in_runs, singly = cut_otherwise(rig)
     check(in_runs)
-    assert state(in_runs) == state(singly) == state(rig.engine)
+    assert [*canonical(in_runs)] == [*canonical(singly)] == [*canonical(rig.engine)]
     assert next_deadline(in_runs) == next_deadline(singly)
     for job_id, record in views.live_jobs(in_runs.store):
         if key_of(record):

@@ -31,16 +31,6 @@ def test_a_rest_is_worth_a_tenth_of_a_second_and_one_job_at_least(rate: float, b
     assert throttle.allowed(0, 10**9) == burst
 
 
-def test_one_a_second_is_one_a_second() -> None:
-    throttle = Throttle(None, 1)
-    times_ms = []
-    for time_ms in range(5_000, 9_000):
-        if throttle.allowed(0, time_ms):
-            throttle.take(1, time_ms)
-            times_ms.append(time_ms)
-    assert times_ms == [5_000, 6_000, 7_000, 8_000]
-
-
 def test_a_rate_that_is_no_round_number_is_met_to_a_millionth() -> None:
     throttle = Throttle(None, 700_000)
     for time_ms in range(1, 1_001):

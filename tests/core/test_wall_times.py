@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 
@@ -59,28 +60,18 @@ def test_after_so_many_steps_the_oldest_jobs_have_to_be_placed() -> None:
     assert not wall_times.is_full
 
 
-def lose_count(wall_times: WallTimes) -> None:
-    wall_times.count += 1
+FAULTS: Final[dict[str, Callable[[WallTimes], object]]] = {
+    "one is counted twice": lambda them: setattr(them, "count", them.count + 1),
+    "an empty layer is kept": lambda them: them.layers.append(Layer(IdSet())),
+    "one that is not placed is": lambda them: them.add(7),
+    "a step has no record": lambda them: them.step(1, PlayedMs(3_000)),
+}
 
 
-def keep_an_empty_layer(wall_times: WallTimes) -> None:
-    wall_times.layers.append(Layer(IdSet()))
-
-
-def place_an_unplaced_one(wall_times: WallTimes) -> None:
-    wall_times.add(7)
-
-
-def step_without_a_record(wall_times: WallTimes) -> None:
-    wall_times.step(1, PlayedMs(3_000))
-
-
-@pytest.mark.parametrize(
-    "plant", [lose_count, keep_an_empty_layer, place_an_unplaced_one, step_without_a_record]
-)
-def test_check_finds_a_planted_fault(plant: Callable[[WallTimes], None]) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_check_finds_a_planted_fault_of_wall_times(fault: str) -> None:
     wall_times = with_jobs(7)
     step(wall_times, 700, time_ms=2_000)
-    plant(wall_times)
+    FAULTS[fault](wall_times)
     with pytest.raises(AssertionError):
         wall_times.check()
