@@ -23,6 +23,7 @@ from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
 from delayd.core.session import Session, WaitEnd
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.stats.figures import age_ms, oldest_ready_ms
 from delayd.core.targets import Target
 from delayd.core.times import PlayedMs
 from delayd.limits import EMERGENCY_BYTES
@@ -207,8 +208,8 @@ class Bench(EngineWorld):
 
     def oldest(self, topic: str = "mail") -> int | None:
         """Return for how long the oldest ready job has been ready, in whole seconds."""
-        since_ms = self.engine.store.topic(topic).queues.ready.ages.oldest_ms()
-        return None if since_ms is None else round((self._rig.time_ms - since_ms) / 1_000)
+        old_ms = age_ms(oldest_ready_ms(self.engine.store.topic(topic)), self._rig.time_ms)
+        return None if old_ms is None else round(old_ms / 1_000)
 
     def space(self, free_bytes: int) -> None:
         self.engine.log_space.limit(free_bytes, lambda *_: -1)

@@ -4,16 +4,7 @@ from bisect import bisect_left
 
 import pytest
 
-from delayd.core.policy import Policy
-from delayd.core.stats.figures import (
-    age_ms,
-    daemon_operations,
-    daemon_rates,
-    oldest_ready_ms,
-    topic_operations,
-    topic_rates,
-)
-from delayd.core.stats.histogram import Histogram, Longest, count_of, quantile_ms
+from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.stats.refusals import OTHER_REASONS, Refusals
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.topic import Topic
@@ -142,50 +133,6 @@ def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None
     rig.reserve(rig.client(topics[-1].name))
     assert sum(counters.others_waited) == 1
     assert sum(topics[-1].waited) == 1
-
-
-# --- Figures -------------------------------------------------------------------------------------
-
-
-def test_the_figures_of_a_topic() -> None:
-    rig = EngineRig(time_ms=1_000_000)
-    session = rig.client("mail")
-    topic = rig.topic("mail")
-    rig.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'))
-    rig.put_many(30, "mail")
-    rig.put_many(10, "mail", delay_ms=3_000)
-    rig.delete(session, rig.reserve(session))
-    rig.play(rig.time_ms + 10_000)
-    rig.reserve(session)
-    rig.pause("mail", 5_000)
-    assert (topic.jobs, topic.bytes) == (39, 39 * 42)
-    operations = topic_operations(topic)
-    assert (operations["put"], operations["reserve"], operations["pause"]) == (40, 2, 1)
-    assert topic_rates(rig.engine, topic, rig.now_ms)[0] == pytest.approx(40 / 10)
-    ready_ms = age_ms(oldest_ready_ms(topic), rig.now_ms)
-    assert ready_ms is not None
-    assert 10_000 - 128 < ready_ms <= 10_000
-    assert count_of(topic.overdue) == 10
-    assert count_of(topic.waited) == 2
-    assert topic.waited[-1] == pytest.approx(2 * 5_000)
-    assert 5_000 < (quantile_ms(topic.waited, 0.99) or 0) <= 30_000
-
-
-def test_a_topic_of_which_nothing_is_known_has_no_lateness(rig: EngineRig) -> None:
-    topic = rig.topic()
-    assert (count_of(topic.overdue), quantile_ms(topic.overdue, 0.5)) == (0, None)
-    assert not any(topic_rates(rig.engine, topic, rig.now_ms))
-    assert oldest_ready_ms(topic) is None
-    assert set(topic_operations(topic).values()) == {0}
-
-
-def test_the_figures_of_the_daemon() -> None:
-    rig = EngineRig(time_ms=1_000_000)
-    crowd(rig, 20, jobs=3)
-    rig.reserve_all(rig.client("topic-7"))
-    operations = daemon_operations(rig.engine)
-    assert (operations["put"], operations["reserve"]) == (60, 3)
-    assert daemon_rates(rig.engine, rig.now_ms + 60_000)[0] == pytest.approx(1)
 
 
 # --- Other counts --------------------------------------------------------------------------------
