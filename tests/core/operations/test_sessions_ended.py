@@ -28,7 +28,7 @@ from delayd.limits import (
     TASK_STEP_JOBS,
 )
 from tests.core.check import check
-from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig
 
 JOBS = RETURNS_PER_TURN + 200
 LADDER = Policy(retry_ms=(1_000, 9_000), attempts_max=2)
@@ -68,19 +68,21 @@ def return_all(rig: EngineRig) -> int:
     return steps
 
 
+def returns(rig: EngineRig) -> int:
+    """Return how many have come back since the log was last taken."""
+    return rig.kinds().count(Kind.RETURN)
+
+
 def counts(engine: Engine) -> tuple[int, int]:
     topic = engine.store.topics.by_name["default"]
     return len(topic.queues.ready), topic.reserved
 
 
-def test_what_a_turn_can_take_is_ready_at_once() -> None:
+def test_what_a_turn_can_take_is_ready_at_once_and_more_comes_back_in_bounded_steps() -> None:
     rig, holder = closed(RETURNS_PER_TURN)
     assert not rig.engine.ended_sessions
     assert not holder.deadlines
     assert counts(rig.engine) == (RETURNS_PER_TURN, 0)
-
-
-def test_more_comes_back_in_steps_that_are_bounded_and_each_is_counted_once() -> None:
     rig, holder = closed()
     assert counts(rig.engine) == (RETURNS_PER_TURN, JOBS - RETURNS_PER_TURN)
     check(rig.engine)
@@ -89,8 +91,7 @@ def test_more_comes_back_in_steps_that_are_bounded_and_each_is_counted_once() ->
     while tasks.has_more:
         tasks.step(rig.now_ms)
         check(rig.engine)
-        returns = kinds_of(rig.take_log()[0]).count(Kind.RETURN)
-        assert returns <= 1 + TASK_STEP_JOBS // PASS_ACTION_COST
+        assert returns(rig) <= 1 + TASK_STEP_JOBS // PASS_ACTION_COST
     assert counts(rig.engine) == (JOBS, 0)
     assert not holder.deadlines
     assert rig.engine.store.counters.operations[Operation.RETURN] == JOBS
@@ -122,16 +123,6 @@ def test_a_client_with_few_jobs_does_not_wait_for_one_with_many() -> None:
     assert rig.engine.ended_sessions
 
 
-def test_each_job_is_found_returned_by_its_id_whether_or_not_its_slice_has_come() -> None:
-    rig, _ = closed()
-    me = rig.client()
-    assert rig.delete_batch(me, range(1, JOBS + 1)) == [True] * JOBS
-    assert not rig.engine.store.leases.sessions
-    check(rig.engine)
-    return_all(rig)
-    assert counts(rig.engine) == (0, 0)
-
-
 @pytest.mark.parametrize("job_id", [1, JOBS])
 def test_it_is_ready_to_whoever_looks_at_it_and_is_reserved_by_its_id(job_id: int) -> None:
     rig, _ = closed()
@@ -143,7 +134,7 @@ def test_it_is_ready_to_whoever_looks_at_it_and_is_reserved_by_its_id(job_id: in
     assert counts(rig.engine) == (JOBS - 1, 1)
 
 
-def test_a_key_is_that_of_a_job_that_is_ready() -> None:
+def test_its_key_is_that_of_a_job_that_is_ready_and_it_is_deleted_by_its_id() -> None:
     rig = EngineRig()
     holder = rig.client()
     for number in range(JOBS):
@@ -153,8 +144,10 @@ def test_a_key_is_that_of_a_job_that_is_ready() -> None:
     with pytest.raises(JobAlreadyExists):
         rig.put_keyed(b"k%d" % (JOBS - 1))
     rig.put_keyed(b"k%d" % (JOBS - 2), Conflict.REPLACE, body=b"new")
+    assert rig.delete_batch(rig.client(), range(1, JOBS)) == [True] * (JOBS - 1)
+    check(rig.engine)
     return_all(rig)
-    assert counts(rig.engine) == (JOBS, 0)
+    assert counts(rig.engine) == (1, 0)
 
 
 def test_a_reserve_gets_one_as_long_as_there_is_one() -> None:
@@ -184,9 +177,9 @@ def test_the_reserves_of_one_turn_look_for_jobs_of_other_topics_in_vain_only_so_
     rig.take_log()
     for _ in range(3):
         assert reserve(rig.engine, me, rig.now_ms) is None
-    assert kinds_of(rig.take_log()[0]).count(Kind.RETURN) == RETURN_SEARCHES_PER_TURN
+    assert returns(rig) == RETURN_SEARCHES_PER_TURN
     assert reserve(rig.engine, me, rig.now_ms) is None
-    assert kinds_of(rig.take_log()[0]).count(Kind.RETURN) == RETURN_SEARCHES_PER_TURN
+    assert returns(rig) == RETURN_SEARCHES_PER_TURN
 
 
 def test_under_a_ladder_the_attempt_failed_when_the_connection_closed() -> None:
@@ -202,17 +195,9 @@ def test_under_a_ladder_the_attempt_failed_when_the_connection_closed() -> None:
     rig.play(closed_ms + 999)
     assert counts(rig.engine)[0] == 0
     rig.play(closed_ms + 1_000)
+    assert caught_up(rig.engine, JOBS - 1, rig.now_ms)[1] is State.READY
     return_all(rig)
     rig.play(closed_ms + 1_000)
-    assert counts(rig.engine) == (JOBS, 0)
-
-
-def test_what_comes_back_after_its_delay_has_ended_is_ready() -> None:
-    rig, _ = closed(policy=LADDER)
-    rig.play(rig.now_ms + 5_000)
-    assert caught_up(rig.engine, JOBS, rig.now_ms)[1] is State.READY
-    return_all(rig)
-    rig.play(rig.now_ms)
     assert counts(rig.engine) == (JOBS, 0)
 
 
@@ -311,8 +296,7 @@ def test_catching_up_is_bounded_too() -> None:
     rig, _ = closed(3 * JOBS)
     rig.take_log()
     assert not catch_up_leases(rig.engine, TASK_STEP_JOBS, rig.now_ms)
-    returns = kinds_of(rig.take_log()[0]).count(Kind.RETURN)
-    assert returns == 1 + TASK_STEP_JOBS // PASS_ACTION_COST
+    assert returns(rig) == 1 + TASK_STEP_JOBS // PASS_ACTION_COST
 
 
 def test_a_job_with_a_rule_of_its_own_may_be_buried_and_kicked_at_once() -> None:
