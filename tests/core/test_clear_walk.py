@@ -6,7 +6,6 @@ and topics are cleared while they are taken.
 """
 
 import random
-from typing import Final
 
 import pytest
 from hypothesis.stateful import precondition, rule
@@ -68,7 +67,7 @@ class ClearingMachine(EngineMachine):
 
 class ClearingWalk(Scan):
     machine_type = ClearingMachine
-    weights: Final = WEIGHTS | {"clear": 3, "sweep": 8}
+    weights = WEIGHTS | {"clear": 3, "sweep": 8}
     machine: ClearingMachine
 
     def __init__(self, rng: random.Random) -> None:
