@@ -3,15 +3,11 @@
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Self
 
 import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
-from delayd.core.background_tasks import BackgroundTasks
-from delayd.core.engine import Engine
 from delayd.core.log_records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
@@ -22,50 +18,21 @@ from delayd.limits import (
     TASK_SLICE_US,
     WALL_MS_MAX,
 )
-from delayd.line.server import LineServer
-from delayd.line.stats import Stats
-from delayd.net.poller import Poller
-from delayd.schedules.opening import ScheduleOpener
 from delayd.turns import Turns
 from tests.core.check import check
 from tests.rigs.commit import CrankedLoop, set_watch
-from tests.rigs.line_sockets import ARRIVAL_S_MAX, heard, listening
-
-START_MS = 1_000_000
-TURNS_MAX = 10_000
+from tests.rigs.line_sockets import ARRIVAL_S_MAX, START_MS, ServerRig, heard
 
 
-class VirtualServer:
+class VirtualServer(ServerRig):
     """Everything of the service but its journal and its event loop."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(START_MS)
-        self.engine = Engine(start_ms=START_MS)
-        self._stack = ExitStack()
-        self._listener = self._stack.enter_context(listening(None))
-        self.poller, self.tasks = Poller(), BackgroundTasks(self.engine)
-        self.line = LineServer(
-            self.engine,
-            Stats(self.engine, START_MS),
-            [self._listener],
-            self.clock.request_ms,
-            self.poller,
-            self.tasks,
-            ScheduleOpener(self.engine, self.tasks, lambda: None, print),
-            out_bytes_max=1 << 20,
-            clock=self.clock,
-        )
+        super().__init__(clock=self.clock)
         self.turns = Turns(
-            *(self.engine, self.clock, self.poller, self.line, self.tasks, CrankedLoop())
+            *(self.engine, self.clock, self.poller, self.server, self.tasks, CrankedLoop())
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.line.close()
-        self.poller.close()
-        self._stack.close()
 
     @property
     def passed_ms(self) -> int:
@@ -74,28 +41,15 @@ class VirtualServer:
     def turn(self, wait_s: float = 0.0) -> None:
         self.turns.turn(self.poller.poll(wait_s))
 
-    def turn_until_quiet(self, *, some: bool = True) -> None:
-        """Turns until nothing is left to do; `some`: something is on its way."""
-        self.turn(ARRIVAL_S_MAX if some else 0.0)
-        for _ in range(TURNS_MAX):
-            if self.turns._wait_s(0, NEVER_NS) != 0.0 and not self.poller.poll(0.0):
-                check(self.engine)
-                return
-            self.turn()
-        raise AssertionError("it never comes to rest")
+    def is_quiet(self, within_s: float = 0.0) -> bool:
+        return self.turns._wait_s(0, NEVER_NS) != 0.0 and super().is_quiet(within_s)
 
-    def client(self) -> socket.socket:
-        client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()))
-        self.turn_until_quiet()
-        return client
-
-    def says(self, client: socket.socket, *lines: bytes) -> list[bytes]:
-        client.sendall(b"".join(line + b"\r\n" for line in lines))
-        self.turn_until_quiet()
+    def answers(self, client: socket.socket, *lines: bytes) -> list[bytes]:
+        self.says(client, b"".join(line + b"\r\n" for line in lines))
         return heard(client).split(b"\r\n")[:-1]
 
     def waits(self, client: socket.socket) -> None:
-        assert self.says(client, b"reserve") == []
+        assert self.answers(client, b"reserve") == []
 
 
 @pytest.fixture
@@ -112,11 +66,11 @@ def at(ms: int) -> bytes:
 
 def test_time_stands_until_it_is_advanced(server: VirtualServer) -> None:
     client = server.client()
-    server.says(client, b"put 0 604800 60 1", b"x")
+    server.answers(client, b"put 0 604800 60 1", b"x")
     for _ in range(100):
         server.turn()
     assert server.passed_ms == 0
-    assert server.says(client, b"advance-clock 0") == [at(0)]
+    assert server.answers(client, b"advance-clock 0") == [at(0)]
 
 
 def test_the_clock_stands_still_while_jobs_are_called(server: VirtualServer) -> None:
@@ -130,15 +84,15 @@ def test_the_clock_stands_still_while_jobs_are_called(server: VirtualServer) -> 
     assert server.passed_ms == 0
     assert server.turns._wait_s(0, NEVER_NS) == SYNC_BREATHER_MS / 1_000, "it spins"
     calls.clear()
-    server.turn_until_quiet(some=False)
+    server.turn_until_quiet()
     assert heard(client).split(b"\r\n")[1:-1] == [at(604_800_000)]
 
 
 def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: VirtualServer) -> None:
     client, worker = server.client(), server.client()
-    server.says(client, b"put 0 2.5 60 1", b"x")
+    server.answers(client, b"put 0 2.5 60 1", b"x")
     server.waits(worker)
-    assert server.says(client, b"advance-clock 40") == [at(40_000)]
+    assert server.answers(client, b"advance-clock 40") == [at(40_000)]
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
     assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
 
@@ -147,10 +101,10 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
     server: VirtualServer,
 ) -> None:
     client, *workers = (server.client() for _ in range(4))
-    server.says(client, b"put 0 10 5 1", b"x")
+    server.answers(client, b"put 0 10 5 1", b"x")
     for worker in workers:
         server.waits(worker)
-    assert server.says(client, b"advance-clock 22") == [at(22_000)]
+    assert server.answers(client, b"advance-clock 22") == [at(22_000)]
     assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
     (deadline_ms,) = server.engine.store.leases.sessions[1].deadlines.values()
     assert deadline_ms == START_MS + 10_000 + 3 * 5_000
@@ -159,14 +113,14 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
 
 def test_waits_and_pauses_end_at_their_moment(server: VirtualServer) -> None:
     client, waiting, paused = (server.client() for _ in range(3))
-    assert server.says(waiting, b"reserve-with-timeout 7") == []
-    server.says(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
-    server.says(paused, b"pause-tube t 8")
+    assert server.answers(waiting, b"reserve-with-timeout 7") == []
+    server.answers(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
+    server.answers(paused, b"pause-tube t 8")
     server.waits(paused)
-    server.says(client, b"advance-clock 7.5")
+    server.answers(client, b"advance-clock 7.5")
     assert heard(waiting) == b"TIMED_OUT\r\n"
     assert heard(paused) == b""
-    server.says(client, b"advance-clock 60")
+    server.answers(client, b"advance-clock 60")
     assert heard(paused) == b"RESERVED 1 1\r\nx\r\n"
     assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 68_000}
 
@@ -176,7 +130,7 @@ def test_others_are_served_while_the_clock_is_on_its_way(
 ) -> None:
     client, other = server.client(), server.client()
     for delay in range(1, 51):
-        server.says(client, b"put 0 %d 60 1" % delay, b"x")
+        server.answers(client, b"put 0 %d 60 1" % delay, b"x")
     looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
     monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
     client.sendall(b"advance-clock 100\r\n")
@@ -193,11 +147,11 @@ def test_others_are_served_while_the_clock_is_on_its_way(
 
 def test_a_second_advance_counts_from_where_the_first_has_come_to(server: VirtualServer) -> None:
     first, second = server.client(), server.client()
-    server.says(first, b"put 0 5 60 1", b"x")
+    server.answers(first, b"put 0 5 60 1", b"x")
     first.sendall(b"advance-clock 10\r\n")
     second.sendall(b"advance-clock 10\r\n")
+    server.turn_until_quiet(some=True)
     server.turn_until_quiet()
-    server.turn_until_quiet(some=False)
     told = sorted([heard(first), heard(second)])
     assert told[0] in {at(10_000) + b"\r\n", at(15_000) + b"\r\n"}
     assert told[1] == at(server.passed_ms) + b"\r\n"
@@ -205,10 +159,10 @@ def test_a_second_advance_counts_from_where_the_first_has_come_to(server: Virtua
 
 def test_who_says_no_more_is_still_answered(server: VirtualServer) -> None:
     client = server.client()
-    server.says(client, b"put 0 5 60 1", b"x")
+    server.answers(client, b"put 0 5 60 1", b"x")
     client.sendall(b"advance-clock 10\r\nreserve-with-timeout 0\r\n")
     client.shutdown(socket.SHUT_WR)
-    server.turn_until_quiet()
+    server.turn_until_quiet(some=True)
     assert client.recv(1_000) == at(10_000) + b"\r\nRESERVED 1 1\r\nx\r\n"
     assert client.recv(1_000) == b""
 
@@ -216,13 +170,13 @@ def test_who_says_no_more_is_still_answered(server: VirtualServer) -> None:
 def test_an_advance_whose_connection_breaks_is_forgotten(server: VirtualServer) -> None:
     client, other = server.client(), server.client()
     server.waits(other)
-    server.says(client, b"put 0 5 60 1", b"x")
+    server.answers(client, b"put 0 5 60 1", b"x")
     client.sendall(b"advance-clock 10\r\n")
     server.turn(ARRIVAL_S_MAX)
     assert server.passed_ms == 5_000, "it stops where somebody gets a job"
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    server.turn_until_quiet()
+    server.turn_until_quiet(some=True)
     assert server.passed_ms < 10_000
     assert not server.tasks.has_more
     assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
@@ -237,24 +191,24 @@ def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None
     assert task is not None
     task.conclude(RequestMs(START_MS))
     assert server.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
-    ((_, reply),) = server.line.take_replies()
+    ((_, reply),) = server.take_replies()
     assert reply == at(10_000) + b"\r\n"
-    assert not server.line.take_free_replies()
+    assert not server.server.take_free_replies()
 
 
 def test_malformed_words_and_times_beyond_the_calendar_are_refused(server: VirtualServer) -> None:
     client = server.client()
     for word in (b"", b"x", b"-1", b"1 1", b"4294967296", b"1e3"):
-        assert server.says(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
+        assert server.answers(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
     server.clock.go_on_to(WALL_MS_MAX - 999)
-    assert server.says(client, b"advance-clock 1") == [b"BAD_FORMAT"]
-    said = server.says(client, b"advance-clock 0.999")
+    assert server.answers(client, b"advance-clock 1") == [b"BAD_FORMAT"]
+    said = server.answers(client, b"advance-clock 0.999")
     assert said == [b"ADVANCED %d.999" % (WALL_MS_MAX // 1_000)]
 
 
 def test_it_never_sleeps_until_a_job_is_due(server: VirtualServer) -> None:
     client = server.client()
-    server.says(client, b"put 0 0.001 60 1", b"x")
+    server.answers(client, b"put 0 0.001 60 1", b"x")
     assert server.turns._wait_s(0, NEVER_NS) == pytest.approx(STANDING_S)
 
 
@@ -276,7 +230,7 @@ def hold(server: VirtualServer, jobs: int, ttr: bytes = b"60") -> socket.socket:
     holder = server.client()
     for done in range(0, jobs, 1_000):
         some = min(1_000, jobs - done)
-        server.says(holder, *(b"put 0 0 %b 1" % ttr, b"x") * some, *(b"reserve",) * some)
+        server.answers(holder, *(b"put 0 0 %b 1" % ttr, b"x") * some, *(b"reserve",) * some)
     assert server.engine.store.topics.by_name["default"].reserved == jobs
     return holder
 
@@ -287,7 +241,7 @@ def test_the_clock_goes_on_when_all_has_come_back_that_a_closed_client_held(
     holder, client = hold(server, 1_000), server.client()
     holder.close()
     client.sendall(b"advance-clock 3600\r\n")
-    server.turn_until_quiet()
+    server.turn_until_quiet(some=True)
     assert heard(client) == at(3_600_000) + b"\r\n"
     operations = server.engine.store.counters.operations
     assert (operations[Operation.RETURN], operations[Operation.TIMEOUT]) == (1_000, 0)
@@ -295,9 +249,9 @@ def test_the_clock_goes_on_when_all_has_come_back_that_a_closed_client_held(
 
 def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer) -> None:
     holder, producer, worker = hold(server, 1_000), server.client(), server.client()
-    server.says(worker, b"watch other", b"ignore default")
+    server.answers(worker, b"watch other", b"ignore default")
     server.waits(worker)
-    server.says(producer, b"use other")
+    server.answers(producer, b"use other")
     holder.close()
     producer.sendall(b"put 0 0 60 1\r\nx\r\n")
     server.turn(ARRIVAL_S_MAX)
@@ -309,8 +263,8 @@ def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer)
 def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: VirtualServer) -> None:
     client, worker = server.client(), server.client()
     worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
-    server.turn_until_quiet()
-    server.says(client, b"put 0 0 60 1", b"x", b"advance-clock 4.999")
+    server.turn_until_quiet(some=True)
+    server.answers(client, b"put 0 0 60 1", b"x", b"advance-clock 4.999")
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\nRESERVED 1 1\r\nx\r\n"
 
 
@@ -318,7 +272,7 @@ def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: Virtu
 def test_at_a_stop_more_comes_back_in_one_turn(server: VirtualServer) -> None:
     jobs = 2 * RETURNS_PER_STOP_TURN
     holder = hold(server, jobs - jobs % 100)
-    server.line.close_clients()
+    server.server.close_clients()
     turns = 1
     while server.turns.return_some(server.clock.request_ms()):
         check(server.engine)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
+from delayd.clock import VirtualClock
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.operations.tick import advance
@@ -89,6 +90,7 @@ class ServerRig:
         admission: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
         refusals: Refusals | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
         self.now_ms = RequestMs(START_MS)
@@ -108,7 +110,7 @@ class ServerRig:
             self.engine,
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
-            lambda: self.now_ms,
+            clock.request_ms if clock else lambda: self.now_ms,
             self.poller,
             self.tasks,
             ScheduleOpener(self.engine, self.tasks, lambda: None, print),
@@ -116,6 +118,7 @@ class ServerRig:
             admission=admission or ConnectionLimits(connections_max=connections_max),
             tls=tls,
             durable=self.durable,
+            clock=clock,
         )
         self.take_replies = self.server.take_replies
 
