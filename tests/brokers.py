@@ -21,10 +21,7 @@ from tests.servers import HOST, Server, free_port, launch
 
 RABBITMQ: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 """What Debian's own rabbitmq-server calls as another user, with fixed directories."""
-NEEDED: Final = {
-    "redis": ("redis-server",),
-    "amqp": (RABBITMQ, "epmd"),
-}
+NEEDED: Final = {"redis": ("redis-server",), "amqp": (RABBITMQ, "epmd")}
 
 
 def need(kind: str) -> None:

@@ -108,10 +108,7 @@ OWN: Final = {
     "auth.unix_uids": IDS,
     "auth.unix_gids": IDS,
     "postgres.url": Values(
-        (
-            (f'"{DATABASE}"', DATABASE, DATABASE),
-            ('"off"', "off", None),
-        ),
+        ((f'"{DATABASE}"', DATABASE, DATABASE), ('"off"', "off", None)),
         "must be a url",
         (
             *('""', "1", '"a"', '"mysql://a"', '"postgresql://ada:s3cret@db/jobs"'),

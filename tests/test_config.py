@@ -232,8 +232,7 @@ def test_the_nearest_variable_is_suggested(name: str, nearest: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    [b"= 1", b"a = [" * 5_000, b'a = "\x00"', "a = 'é".encode(), b"[a]\n[a]", b'a = "\xe9"'],
+    "text", [b"= 1", b"a = [" * 5_000, b'a = "\x00"', "a = 'é".encode(), b"[a]\n[a]", b'a = "\xe9"']
 )
 def test_a_file_that_is_not_toml_or_not_utf_8_is_one_error(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "delayd.toml"

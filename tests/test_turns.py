@@ -34,14 +34,7 @@ from delayd.log_lines import Log
 from delayd.notices import Notices
 from delayd.service import Service
 from delayd.turns import Turns, TurnSelector
-from tests.rigs.commit import (
-    DESCRIPTOR,
-    CommitRig,
-    Recipient,
-    ScriptedSnapshots,
-    Watch,
-    set_watch,
-)
+from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 

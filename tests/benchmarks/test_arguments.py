@@ -5,8 +5,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["instructions --rows nonsense", "receivers nonsense", "soak --hostile nonsense"],
+    "command", ["instructions --rows nonsense", "receivers nonsense", "soak --hostile nonsense"]
 )
 def test_a_wrong_argument_of_a_benchmark_is_named_in_one_sentence(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

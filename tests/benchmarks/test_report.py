@@ -281,10 +281,7 @@ def test_a_picture_names_each_subject_and_its_durability_and_is_the_same_each_ti
 ) -> None:
     from benchmarks.report import drawing
 
-    bars, curves = (
-        reported(*SERVERS).plots[0],
-        reported(*wheel_cases(), chapter="wheel").plots[0],
-    )
+    bars, curves = (reported(*SERVERS).plots[0], reported(*wheel_cases(), chapter="wheel").plots[0])
     svg = drawing.draw(bars, theme)
     written = texts_of(svg)
     assert written.count(str(DISK)) == 2

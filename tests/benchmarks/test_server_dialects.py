@@ -43,8 +43,7 @@ def delivery(number: int, tag: int) -> bytes:
     return marshalled(
         commands.Basic.Deliver(consumer_tag="ctag", delivery_tag=tag, routing_key="work"),
         header.ContentHeader(
-            body_size=BODY_BYTES,
-            properties=commands.Basic.Properties(headers={"x-death": death}),
+            body_size=BODY_BYTES, properties=commands.Basic.Properties(headers={"x-death": death})
         ),
         ContentBody(b"%010dxx" % number),
     )
