@@ -19,13 +19,16 @@ from delayd.clock import NS_PER_MS
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.log_records import Kind, pack_put
+from delayd.core.stats.histogram import Histogram
 from delayd.journal import file_log as file_log_module
 from delayd.journal.errors import JournalFailed, JournalFull
 from delayd.limits import (
+    BATCH_BOUNDS_RECORDS,
     QUICK_SYNC_NS,
     QUICK_SYNCS_AVERAGED,
     SLOW_SYNC_MS,
     SLOW_SYNC_PAUSE_TIMES,
+    SYNC_BOUNDS_NS,
     SYNC_IN_TURN_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
     WATCHED_SYNC_NS,
@@ -93,6 +96,8 @@ class Bench:
         else:
             self.rig.journal.append(b"made", 0, 0)
             self.rig.journal.sync()
+        self.slow_syncs_ms: list[int] = []
+        self.rig.commit.on_slow_sync = self.slow_syncs_ms.append
 
     def commit_to_a_log(self, *ends: str) -> None:
         """Have a group commit on a log in memory, whose appends end so; `shared`: as a database."""
@@ -184,6 +189,31 @@ class Bench:
 
     def late(self, *job_ids: str) -> None:
         self.rig.commit.note_late([*map(int, job_ids)])
+
+    # --- How long it takes -----------------------------------------------------------------------
+
+    def pass_ms(self, ms: str) -> None:
+        self.watch.pass_ms(int(ms))
+
+    def ended(self, took_ms: str, sequence: str = "0") -> None:
+        """Have the loop hear of a sync elsewhere, which took so long; up to this frame, 0: all."""
+        self.rig.sync_ended(int(took_ms) * NS_PER_MS, int(sequence))
+
+    def took(self, what: str, *values: str) -> bool:
+        """Whether these were counted and no others; times in ms."""
+        counted: Histogram = getattr(self.rig.commit, what)
+        is_time = what.endswith("_ns")
+        expected = Histogram(SYNC_BOUNDS_NS if is_time else BATCH_BOUNDS_RECORDS)
+        for value in values:
+            expected.note(int(value) * (NS_PER_MS if is_time else 1))
+        return counted.counts == expected.counts
+
+    def settling(self) -> int:
+        return self.rig.log.settling_ms
+
+    def told(self) -> str:
+        """Return of which slow syncs was told, in ms."""
+        return " ".join(map(str, self.slow_syncs_ms))
 
     # --- A log in memory -------------------------------------------------------------------------
 
@@ -488,11 +518,10 @@ def test_who_comes_alone_waits_as_long_as_a_sync_takes_which_counts(
 
 
 def test_a_disk_that_hangs_once_holds_the_loop_once(make: Make, watch: Watch) -> None:
-    bench, told = make("quick"), list[int]()
-    bench.rig.commit.on_slow_sync = told.append
+    bench = make("quick")
     begun_ns = watch.now_ns
     bench.slow()
-    assert told == [20_000]
+    assert bench.slow_syncs_ms == [20_000]
     watch.now_ns = begun_ns + SLOW_SYNC_PAUSE_TIMES * SLOW_NS - 1
     assert not is_in_turn(bench)
     watch.now_ns = begun_ns + SLOW_SYNC_PAUSE_TIMES * SLOW_NS

@@ -13,7 +13,6 @@ from typing import Final
 import pytest
 
 from delayd import commit as commit_module
-from delayd.clock import NS_PER_MS
 from delayd.config import SyncPolicy
 from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.operations.ack import delete, delete_batch
@@ -33,7 +32,7 @@ from delayd.core.operations.waiting import serve_waiting, wait
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
-from delayd.limits import EMERGENCY_BYTES, SLOW_SYNC_MS, SPACE_RETRY_MS, UNSYNCED_BYTES_MAX
+from delayd.limits import EMERGENCY_BYTES, SPACE_RETRY_MS
 from tests.rigs.commit import CommitRig, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import kick, put
@@ -271,42 +270,3 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         assert all(delete_batch(again.engine, again.sessions[0], list(records), again.now_ms))
         again.end_turn()
         again.close()
-
-
-# --- Group commit by itself ----------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("policy", [SyncPolicy.NEVER, SyncPolicy.INTERVAL])
-def test_without_waiting_replies_much_unsynced_begins_a_sync_and_more_stops_reading(
-    policy: SyncPolicy,
-) -> None:
-    rig = CommitRig(policy)
-    record = bytes(UNSYNCED_BYTES_MAX // 4)
-    rig.write(record)
-    rig.write(record)
-    assert rig.log.settling_ms == 0
-    rig.write(record)
-    backed_up = [rig.commit.is_backed_up]
-    for _ in range(5):
-        rig.write(record)
-    backed_up.append(rig.commit.is_backed_up)
-    rig.thread_syncs()
-    backed_up.append(rig.commit.is_backed_up)
-    assert backed_up == [False, True, False], "the sync in the thread covers what was before"
-    rig.close()
-
-
-def test_slow_syncs_are_told_and_counted(clockwork: Watch) -> None:
-    rig = CommitRig(SyncPolicy.ALWAYS)
-    told: list[int] = []
-    rig.commit.on_slow_sync = told.append
-    rig.write(b"record")
-    clockwork.pass_ms(300)
-    assert rig.log.settling_ms == 300
-    rig.sync_ended((SLOW_SYNC_MS + 1) * NS_PER_MS)
-    assert rig.log.settling_ms == 0
-    assert sum(rig.commit.sync_ns.counts[:-1]) == 1
-    assert rig.commit.sync_ns.counts[-1] == (SLOW_SYNC_MS + 1) * NS_PER_MS
-    assert told == [SLOW_SYNC_MS + 1]
-    rig.close()

@@ -1,11 +1,10 @@
-"""What commit, turns and snapshots count, and how it gets to the metrics."""
+"""What turns and snapshots count, and how it gets to the metrics."""
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from delayd import commit as commit_module
 from delayd import figures as figures_module
 from delayd import turns as turns_module
 from delayd.commit import GroupCommit
@@ -17,7 +16,7 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
 from delayd.figures import DaemonFigures
 from delayd.journal.file_log import FileLog
-from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
+from delayd.limits import HELD_BOUNDS_NS
 from delayd.line.stats import Stats
 from delayd.metrics import Metrics
 from tests.rigs.commit import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
     from delayd.http.server import HttpServer
 
 MS: Final = 1_000_000
-
-
-@pytest.fixture
-def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return set_watch(monkeypatch, commit_module)
 
 
 @pytest.fixture
@@ -58,63 +52,11 @@ def told(turning: CommitRig) -> list[tuple[int, dict[str, int]]]:
     return told
 
 
-def expect(histogram: Histogram, bounds: tuple[int, ...], *values: int) -> None:
-    expected = Histogram(bounds)
-    for value in values:
-        expected.note(value)
-    assert histogram.counts == expected.counts
-
-
-# --- Commits -------------------------------------------------------------------------------------
-
-
-def test_a_lone_commit_takes_as_long_as_its_sync(clockwork: Watch) -> None:
-    rig = CommitRig(SyncPolicy.ALWAYS)
-    rig.write(b"one", b"two")
-    clockwork.pass_ms(7)
-    rig.sync_ended(6 * MS)
-    expect(rig.commit.sync_ns, SYNC_BOUNDS_NS, 6 * MS)
-    expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 7 * MS)
-    expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 2)
-    assert rig.commit.records == 2
-    rig.close()
-
-
-def test_who_comes_during_a_sync_waits_for_that_one_and_the_next(clockwork: Watch) -> None:
-    rig = CommitRig(SyncPolicy.ALWAYS)
-    rig.write(b"one")
-    clockwork.pass_ms(3)
-    rig.write(b"two", b"three")
-    clockwork.pass_ms(4)
-    rig.write(b"four")
-    clockwork.pass_ms(1)
-    rig.sync_ended(8 * MS, sequence=1)
-    clockwork.pass_ms(10)
-    rig.sync_ended(10 * MS)
-    expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 8 * MS, 5 * MS + 10 * MS)
-    expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 1, 3)
-    rig.write(b"five")
-    clockwork.pass_ms(2)
-    rig.sync_ended(2 * MS)
-    expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 8 * MS, 15 * MS, 2 * MS)
-    rig.close()
-
-
-def test_who_waited_for_a_sync_and_needed_none_is_not_taken_for_the_first_of_the_next(
-    clockwork: Watch,
-) -> None:
-    rig = CommitRig(SyncPolicy.ALWAYS)
-    rig.write(b"one")
-    clockwork.pass_ms(3)
-    rig.commit.commit([b"two"], [], must_sync=False, time_ms=0, wall_ms=0)
-    rig.sync_ended(3 * MS)
-    clockwork.pass_ms(500)
-    rig.write(b"three")
-    clockwork.pass_ms(2)
-    rig.sync_ended(2 * MS)
-    expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 3 * MS, 2 * MS)
-    expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 1, 2)
-    rig.close()
+def expect_held(rig: CommitRig, *values_ms: int) -> None:
+    expected = Histogram(HELD_BOUNDS_NS)
+    for value in values_ms:
+        expected.note(value * MS)
+    assert rig.turns.held_ns.counts == expected.counts
 
 
 # --- Turns ---------------------------------------------------------------------------------------
@@ -132,7 +74,7 @@ def test_what_happens_between_two_polls_holds_the_loop(watch: Watch, turning: Co
     turning.turns.snapshots = ScriptedSnapshots(step)
     turning.slept(None, lambda: None, lambda: None)
     # Before the first poll nobody waits, and behind the last one nobody has polled again.
-    expect(turning.turns.held_ns, HELD_BOUNDS_NS, 3 * MS, 3 * MS)
+    expect_held(turning, 3, 3)
     assert turning.turns.longest_held.within(watch.now_ns) == 3 * MS
 
 
@@ -144,7 +86,7 @@ def test_what_asyncio_does_between_two_sleeps_counts_and_sleep_itself_does_not(
         turning.slept(5.0)
         watch.pass_ms(99)
     turning.slept(5.0)
-    expect(turning.turns.held_ns, HELD_BOUNDS_NS, *[99 * MS] * 3)
+    expect_held(turning, 99, 99, 99)
     assert turning.turns.longest_held.within(watch.now_ns) == 99 * MS
     assert not told, "it is not long"
 
