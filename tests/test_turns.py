@@ -28,7 +28,6 @@ from delayd.limits import (
     PASSES_US,
     SPACE_PLENTY_BYTES,
     SPACE_TURNS_MAX,
-    SYNC_BREATHER_MS,
 )
 from delayd.log_lines import Log
 from delayd.notices import Notices
@@ -38,7 +37,6 @@ from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshot
 from tests.rigs.disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 
-BREATHER_S: Final = SYNC_BREATHER_MS / 1_000
 PASS_NS: Final = PASSES_US * 1_000
 
 
@@ -63,54 +61,6 @@ def test_the_first_turn_comes_at_once_and_fires_what_came_due_before(watch: Watc
     rig.clock.advance(1_000)
     assert rig.slept(None) == [0.0]
     assert rig.engine.store.topics.by_name["default"].queues.ready
-
-
-SLEEPS: Final[dict[str, tuple[str, float | None, list[float | None]]]] = {
-    "with nothing due until something happens": ("", None, [None]),
-    "it wakes when a job is due": ("put 19", None, [0.019, None]),
-    "a step before it where that may be a step late": ("put 250", None, [0.249, 0.001, None]),
-    "overdue is not waited for": ("put 250; pass 1000", None, [0.0]),
-    "no longer than asyncio says": ("put 250", 0.1, [0.1]),
-    "to the job and then as asyncio says": ("put 250; pass 100", 0.2, [0.149, 0.001, 0.05]),
-    "turns until the time is over": (
-        "put 30; put 60; put 90; put 200",
-        0.1,
-        [0.029, 0.001, 0.029, 0.001, 0.029, 0.001, 0.01],
-    ),
-    "without time one turn": ("", 0, [0.0]),
-    "being woken ends it after the turn": ("", None, [None, None, None]),
-    "woken before is forgotten": ("wake", None, [None, None]),
-    "who asks gets a turn at once and once": ("ask", None, [0.0, None]),
-    "a line with something to do": ("more", None, [0.0, None]),
-    "jobs due give a sync a breather": ("put 5; pass 10; sync", None, [BREATHER_S]),
-    "no longer than asyncio says, a breather": ("sync; ask", BREATHER_S / 4, [BREATHER_S / 4]),
-    "a sync going on shortens no sleep": ("sync", None, [None]),
-    "nor one until a job is due": ("put 250; sync", None, [0.249]),
-}
-
-
-@pytest.mark.parametrize("name", SLEEPS)
-def test_how_long_it_sleeps(name: str, rig: CommitRig) -> None:
-    """A turn follows each sleep; in the last one it is woken."""
-    steps, timeout_s, waits_s = SLEEPS[name]
-    for step in filter(None, steps.split("; ")):
-        match step.split():
-            case ["put", delay_ms]:
-                rig.put(delay_ms=int(delay_ms))
-                rig.turns.end_turn()
-            case ["pass", ms]:
-                rig.clock.advance(int(ms))
-            case ["wake"]:
-                rig.turns.wake_loop()
-            case ["ask"]:
-                rig.turns.ask()
-            case ["more"]:
-                rig.line.has_more = True
-            case ["sync"]:
-                rig.commits.is_syncing = True
-    served = len(rig.line.served_ms)
-    assert rig.slept(timeout_s, *[int] * (len(waits_s) - 1)) == pytest.approx(waits_s)
-    assert len(rig.line.served_ms) == served + len(waits_s)
 
 
 def test_what_only_asyncio_has_to_do_needs_no_turn_but_does_not_put_turns_off(

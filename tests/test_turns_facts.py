@@ -2,7 +2,7 @@
 
 `wait w` asks for a callback when the turn is durable, `reply w` has an answer for then. `line OK`
 is a reply of the line, and `free OK` one that depends on nothing. `sleep 2` polls twice before it
-is woken. `push` puts a job with a target.
+is woken, `sleep 2 0.5` for half a second at most. `push` puts a job with a target.
 """
 
 import select
@@ -38,6 +38,8 @@ class Bench:
         self._served = len(self.rig.line.served_ms)
         self._wishes: list[float | None] = []
         self._asked = 0
+        self._is_a_turn = True
+        """Whether one follows each poll."""
 
     # --- Who does what ---------------------------------------------------------------------------
 
@@ -91,6 +93,7 @@ class Bench:
     def event(self, *of: str) -> None:
         """Have the next poll tell of the end of a sync, or of a client."""
         numbers = {"sync": DESCRIPTOR, "client": CLIENT}
+        self._is_a_turn = "client" in of
         self.rig.line.events = [(numbers[each], select.EPOLLIN) for each in of]
 
     # --- Pushes ----------------------------------------------------------------------------------
@@ -126,13 +129,29 @@ class Bench:
     def turn(self) -> None:
         self.rig.turns.turn()
 
-    def sleep(self, polls: str = "0") -> str:
-        waits_s = self.rig.slept(None, *[int] * int(polls))
+    def sleep(self, polls: str = "0", timeout_s: str = "") -> str:
+        before = self.turns()
+        waits_s = self.rig.slept(float(timeout_s) if timeout_s else None, *[int] * int(polls))
+        assert self.turns() == before + len(waits_s) * self._is_a_turn
         return " ".join("None" if each is None else f"{round(each, 6)}" for each in waits_s)
+
+    def wake(self) -> None:
+        self.rig.turns.wake_loop()
+
+    def ask(self) -> None:
+        self.rig.turns.ask()
+
+    def more(self) -> None:
+        """Have the line something to do."""
+        self.rig.line.has_more = True
+
+    def syncing(self) -> None:
+        self.rig.commits.is_syncing = True
 
     def over(self) -> None:
         self.rig.look()
         self.rig.turns.is_over = True
+        self._is_a_turn = False
 
     # --- What is around them ---------------------------------------------------------------------
 
