@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from delayd import commit as commit_module
+from delayd import turns as turns_module
 from delayd.config import SyncPolicy
 from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.operations.ack import delete, delete_batch
@@ -44,12 +45,20 @@ TTR_MS: Final = 60_000
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return set_watch(monkeypatch, commit_module, file_log_module, file_space_module)
+    return set_watch(monkeypatch, commit_module, file_log_module, file_space_module, turns_module)
 
 
-def full_disk_rig(disk: SimulatedDisk) -> CommitRig:
+def full_disk_rig(
+    disk: SimulatedDisk, segment_bytes: int = SEGMENT_BYTES, watch: Watch | None = None
+) -> CommitRig:
+    """`watch`: with turns."""
     return CommitRig(
-        SyncPolicy.NEVER, disk=disk, segment_bytes=SEGMENT_BYTES, start_ms=0, space=True
+        SyncPolicy.NEVER,
+        disk=disk,
+        segment_bytes=segment_bytes,
+        start_ms=0,
+        space=True,
+        watch=watch,
     )
 
 
@@ -240,8 +249,12 @@ def do_something(rig: CommitRig, rng: random.Random) -> None:
 def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
     rng: random.Random, clockwork: Watch, often: Callable[[int, int], range]
 ) -> None:
-    for number in often(3, 60):
-        rig = full_disk_rig(SimulatedDisk(capacity_bytes=1 + number % 3 << 20))
+    """Nor is more space promised than there is: the rig looks after each turn."""
+    for number in often(4, 60):
+        is_roomy = number % 4 == 3
+        disk = SimulatedDisk(capacity_bytes=(9 if is_roomy else 1 + number % 4) << 20)
+        segment_bytes = 12 << 20 if is_roomy else SEGMENT_BYTES
+        rig = full_disk_rig(disk, segment_bytes, clockwork)
         rig.engine.body_bytes_max = 200_000
         refused = 0
         for turn in range(400):
@@ -253,6 +266,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
             rig.end_turn()
             clockwork.pass_ms(rng.choice([0, 10, 500]))
             if turn == 200:
+                assert not is_roomy or rig.space.looks < rig.turns_taken, "it need not always look"
                 rig.take_the_rest()
         assert refused
         records = dict(rig.engine.store.jobs)
@@ -263,7 +277,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
             give_back_some(rig.engine, 50, rig.now_ms)
         rig.end_turn()
         rig.disk.kill()
-        again = full_disk_rig(rig.disk)
+        again = full_disk_rig(rig.disk, segment_bytes, clockwork)
         while advance(again.engine, PlayedMs(rig.now_ms)):
             again.end_turn()
         assert dict(again.engine.store.jobs).keys() == records.keys()

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import random
 import select
 import selectors
 import socket
@@ -12,11 +11,8 @@ from typing import Final, cast
 
 import pytest
 
-from delayd import commit as commit_module
 from delayd.clock import NEVER_NS
-from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
-from delayd.core.errors import OutOfSpace
 from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from delayd.exits import Exit
@@ -35,7 +31,7 @@ from delayd.service import Service
 from delayd.turns import Turns, TurnSelector
 from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
-from tests.test_commit_trouble import do_something
+from tests.test_commit_trouble import full_disk_rig
 
 PASS_NS: Final = PASSES_US * 1_000
 
@@ -244,45 +240,16 @@ def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
 
 
 @pytest.fixture
-def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], CommitRig]]:
+def new_rig(watch: Watch) -> Iterator[Callable[[int, int], CommitRig]]:
     """Rigs with so many bytes of disk, and such files."""
-    watch = Watch()
-    monkeypatch.setattr(commit_module, "monotonic_ns", watch)
-    made: list[CommitRig] = []
+    with contextlib.ExitStack() as made:
 
-    def make(disk_bytes: int, segment_bytes: int) -> CommitRig:
-        made.append(
-            CommitRig(
-                SyncPolicy.NEVER,
-                disk=SimulatedDisk(capacity_bytes=disk_bytes),
-                segment_bytes=segment_bytes,
-                start_ms=0,
-                space=True,
-                watch=watch,
-            )
-        )
-        return made[-1]
+        def make(disk_bytes: int, segment_bytes: int) -> CommitRig:
+            rig = full_disk_rig(SimulatedDisk(capacity_bytes=disk_bytes), segment_bytes, watch)
+            made.callback(rig.close)
+            return rig
 
-    yield make
-    for rig in made:
-        rig.close()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("segment_bytes", [128 << 10, 12 << 20])
-def test_never_is_more_space_promised_than_there_is(
-    segment_bytes: int, rng: random.Random, new_rig: Callable[[int, int], CommitRig]
-) -> None:
-    rig = new_rig(9 << 20, segment_bytes)
-    rig.engine.body_bytes_max = 200_000
-    for _ in range(1_200):
-        for _operation in range(rng.choice((1, 1, 3, 40))):
-            with contextlib.suppress(OutOfSpace):
-                do_something(rig, rng)
-            rig.engine.take_deliveries()
-        rig.end_turn()
-    if segment_bytes > 1 << 20:
-        assert rig.space.looks < rig.turns_taken, "with plenty it need not be looked every time"
+        yield make
 
 
 def test_with_plenty_of_space_it_is_looked_at_every_so_many_turns(
