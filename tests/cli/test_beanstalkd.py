@@ -7,7 +7,7 @@ import pytest
 
 from delayd import __version__, limits
 from delayd.cli import beanstalkd
-from delayd.cli.beanstalkd import FLAGS, VERSION, Invocation, UsageError, parse, split_flags, start
+from delayd.cli.beanstalkd import FLAGS, VERSION, Invocation, UsageError, parse, start
 from delayd.compat import Compat
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
@@ -16,27 +16,6 @@ from delayd.net.addresses import Address, Listener, TcpAddress, UnixAddress, ope
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
 # --- The forms that are accepted -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "flags"),
-    [
-        ("", []),
-        ("-p 11300", [("p", "11300")]),
-        ("-p11300", [("p", "11300")]),
-        ("-VV", [("V", ""), ("V", "")]),
-        ("-VFb dir -p1", [("V", ""), ("F", ""), ("b", "dir"), ("p", "1")]),
-        ("-Fbdir", [("F", ""), ("b", "dir")]),
-        ("-f0", [("f", "0")]),
-        ("-b -p", [("b", "-p")]),
-        ("--compat 1.12 -V", [("--compat", "1.12"), ("V", "")]),
-        ("-V --compat=1.12", [("V", ""), ("--compat", "1.12")]),
-        ("-b --compat=1.12", [("b", "--compat=1.12")]),
-        ("-l unix:/a -c -n", [("l", "unix:/a"), ("c", ""), ("n", "")]),
-    ],
-)
-def test_flags_are_split_as_beanstalkd_does(line: str, flags: list[tuple[str, str]]) -> None:
-    assert list(split_flags(line.split())) == flags
 
 
 @pytest.mark.parametrize(
@@ -100,6 +79,12 @@ def test_an_empty_argument_is_none() -> None:
         ("-s 10000", Invocation(segment_bytes=12_288)),
         ("-s 4294967296", Invocation(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
         ("-VVV", Invocation(is_verbose=True)),
+        ("-p11300 -f0", Invocation(sync_interval_ms=0)),
+        ("-VFbdir", Invocation(is_verbose=True, sync_interval_ms=None, data_dir="dir")),
+        ("-VFb dir", Invocation(is_verbose=True, sync_interval_ms=None, data_dir="dir")),
+        ("-b -p", Invocation(data_dir="-p", sync_interval_ms=50)),
+        ("-b --compat=1.12", Invocation(data_dir="--compat=1.12", sync_interval_ms=50)),
+        ("-V --compat=1.12", Invocation(is_verbose=True, compat=Compat.V1_12)),
         ("-v", Invocation(answer=VERSION)),
         ("--compat=1.12 --compat 1.13", Invocation(compat=Compat.V1_13)),
         ("--compat 1.12", Invocation(compat=Compat.V1_12)),

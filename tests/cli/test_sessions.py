@@ -111,6 +111,10 @@ class Typed:
     def arrange_process(self, word: str, more: str) -> None:
         """What the command finds: its streams and variables, the clock, other bounds."""
         match word:
+            case "config":
+                content, _, outcome = more.partition(" -> ")
+                Path("delayd.toml").write_text(literal_eval(content))
+                self.type(["config", "check", "--config", "delayd.toml"], outcome)
             case "piped":
                 stdin = SimpleNamespace(buffer=io.BytesIO(literal_eval(more)), isatty=bool)
                 self.patch.setattr("sys.stdin", stdin)

@@ -24,6 +24,7 @@ from delayd.client import (
     PutResult,
     Refused,
     Reservation,
+    limits,
 )
 from delayd.client.addresses import read_address
 from delayd.client.answers import read_json
@@ -32,23 +33,6 @@ from delayd.client.beanstalk import Replies, Reply, ReplyReader
 from delayd.client.connection import Connection, Connections
 from delayd.client.http1 import Response, ResponseReader
 from delayd.client.http_calls import HttpCalls
-from delayd.client.limits import (
-    CHUNK_HEAD_BYTES_MAX,
-    DETAIL_CHARACTERS_MAX,
-    HEAD_BYTES_MAX,
-    HEADERS_MAX,
-    INTERIM_ANSWERS_MAX,
-    JSON_CONTAINERS_MAX,
-    JSON_DEPTH_MAX,
-    JSON_DIGITS_MAX,
-    JSON_VALUES_MAX,
-    LINE_BYTES_MAX,
-    NUMBER_DIGITS_MAX,
-    PAGES_MAX,
-    TOUCH_S_MAX,
-    TOUCH_S_MIN,
-    TRAILER_BYTES_MAX,
-)
 from delayd.client.line_calls import LineCalls
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.client.worlds import http_url, line_url
@@ -199,7 +183,7 @@ def played(steps: Any, answers: list[Any]) -> None:  # noqa: ANN401 - of either 
     except StopIteration as done:
         check_types(done.value)
     except DelaydError as error:
-        assert len(str(error)) < 2 * DETAIL_CHARACTERS_MAX  # noqa: PT017 - whatever it is
+        assert len(str(error)) < 2 * limits.DETAIL_CHARACTERS_MAX  # noqa: PT017 - whatever it is
         str(error).encode()
 
 
@@ -381,10 +365,10 @@ CHUNKS: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     "data",
     [
         *(b"SSH-2.0-OpenSSH", b"HTTP/1.1 two\r\n\r\n", b"x" * 70_000),
-        HEAD + b"X: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n",
-        HEAD + b"X: y\r\n" * HEADERS_MAX + b"\r\n",
+        HEAD + b"X: " + b"y" * limits.HEAD_BYTES_MAX + b"\r\n\r\n",
+        HEAD + b"X: y\r\n" * limits.HEADERS_MAX + b"\r\n",
         HEAD + b"X\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n" * (INTERIM_ANSWERS_MAX + 1),
+        b"HTTP/1.1 100 Continue\r\n\r\n" * (limits.INTERIM_ANSWERS_MAX + 1),
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
         b"HTTP/1.1 \xb200 OK\r\n\r\n",
         b"HTTP/1.1 2000 OK\r\n\r\n",
@@ -401,9 +385,9 @@ CHUNKS: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
         CHUNKS + b"0x5\r\n",
         CHUNKS + b"3e9\r\n",
         CHUNKS + b"1\r\nabc",
-        CHUNKS + b"1;" + b"a" * CHUNK_HEAD_BYTES_MAX,
+        CHUNKS + b"1;" + b"a" * limits.CHUNK_HEAD_BYTES_MAX,
         CHUNKS + b"64\r\n%b\r\n" % (b"x" * 100) * 11,
-        CHUNKS + b"0\r\n" + b"X: y\r\n" * TRAILER_BYTES_MAX,
+        CHUNKS + b"0\r\n" + b"X: y\r\n" * limits.TRAILER_BYTES_MAX,
         CHUNKS + b"1;aaaaaaaaaaaaaaaaaaaaa\r\nx\r\n" * 3_000,
     ],
 )
@@ -505,12 +489,12 @@ def test_any_replies_to_a_batch_are_results_or_an_error_of_delayd(rng: Random) -
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"\r\n", b"DELETED\r\nDELETED\r\n", b"x" * (LINE_BYTES_MAX + 1)),
-        b"x" * (LINE_BYTES_MAX + 1) + b"\r\n",
+        *(b"\r\n", b"DELETED\r\nDELETED\r\n", b"x" * (limits.LINE_BYTES_MAX + 1)),
+        b"x" * (limits.LINE_BYTES_MAX + 1) + b"\r\n",
         b"RESERVED_BATCH\r\n",
         b"RESERVED_BATCH 1001\r\n",
         b"RESERVED_BATCH 2\r\nRESERVED_BATCH 2\r\n",
-        b"RESERVED_BATCH %b\r\n" % (b"1" * (NUMBER_DIGITS_MAX + 1)),
+        b"RESERVED_BATCH %b\r\n" % (b"1" * (limits.NUMBER_DIGITS_MAX + 1)),
         b"RESERVED 1\r\n",
         b"RESERVED 1 -5\r\n",
         b"FOUND 1 1001\r\n",
@@ -528,7 +512,7 @@ def test_a_line_without_end_in_a_batch_is_not_understood() -> None:
     replies.sent(2)
     replies.feed(b"INSERTED 1\r\nINSER")
     with pytest.raises(NotUnderstood, match="longer than"):
-        replies.feed(b"x" * LINE_BYTES_MAX)
+        replies.feed(b"x" * limits.LINE_BYTES_MAX)
     assert replies.results == [PutResult(1, "created")]
 
 
@@ -539,11 +523,14 @@ def test_a_line_without_end_in_a_batch_is_not_understood() -> None:
     ("text", "why"),
     [
         (DEEP, "nested more than"),
-        ('["]",' * (JSON_DEPTH_MAX + 1) + "]" * (JSON_DEPTH_MAX + 1), "nested more than"),
-        ("[" + "[]," * JSON_CONTAINERS_MAX + "[]]", "arrays and objects"),
-        ("[" + "1," * JSON_VALUES_MAX + "11,1]", "values"),
-        ("[" * 4_002 + '""' * (JSON_VALUES_MAX + 1), "texts"),
-        ("9" * (JSON_DIGITS_MAX + 1), "is not JSON"),
+        (
+            '["]",' * (limits.JSON_DEPTH_MAX + 1) + "]" * (limits.JSON_DEPTH_MAX + 1),
+            "nested more than",
+        ),
+        ("[" + "[]," * limits.JSON_CONTAINERS_MAX + "[]]", "arrays and objects"),
+        ("[" + "1," * limits.JSON_VALUES_MAX + "11,1]", "values"),
+        ("[" * 4_002 + '""' * (limits.JSON_VALUES_MAX + 1), "texts"),
+        ("9" * (limits.JSON_DIGITS_MAX + 1), "is not JSON"),
         ("NaN", "is not JSON"),
         ("[" * 990 + "]" * 990, "stack has room"),
     ],
@@ -554,9 +541,9 @@ def test_json_is_read_up_to_its_bounds(text: str, why: str) -> None:
 
 
 def test_json_within_the_bounds_is_read() -> None:
-    assert read_json(b"9" * JSON_DIGITS_MAX) == int("9" * JSON_DIGITS_MAX)
-    many = ['[[["\\"]"]]]'] * JSON_DEPTH_MAX
-    assert len(read_json(f"[{','.join(many)}]".encode())) == JSON_DEPTH_MAX
+    assert read_json(b"9" * limits.JSON_DIGITS_MAX) == int("9" * limits.JSON_DIGITS_MAX)
+    many = ['[[["\\"]"]]]'] * limits.JSON_DEPTH_MAX
+    assert len(read_json(f"[{','.join(many)}]".encode())) == limits.JSON_DEPTH_MAX
     assert read_json(b'["\\ud800","\\ud83d\\ude00"]') == ["?", "\U0001f600"]
 
 
@@ -574,7 +561,7 @@ def test_pages_without_end_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> 
         return b'{"topics":[],"after":"%08d"}' % number
 
     assert ends_with(lambda _: b'{"topics":[],"after":"a"}') == 2
-    assert ends_with(of) == PAGES_MAX
+    assert ends_with(of) == limits.PAGES_MAX
     monkeypatch.setattr("delayd.client.http_calls.PAGES_BYTES_MAX", 8_000)
     assert ends_with(lambda number: of(number).ljust(1_000)) == 8
 
@@ -644,10 +631,12 @@ def test_a_long_detail_is_cut_short() -> None:
     body = json.dumps({"word": "NOT_FOUND", "detail": "x" * 10**6}).encode()
     with pytest.raises(Refused, match=re.escape("xxx...")) as caught:
         answered(HttpCalls().cancel(7), Response(404, {}, body))
-    assert len(str(caught.value)) == DETAIL_CHARACTERS_MAX + 3
+    assert len(str(caught.value)) == limits.DETAIL_CHARACTERS_MAX + 3
 
 
-@pytest.mark.parametrize(("ttr_s", "every_s"), [(0.0, TOUCH_S_MIN), (1e11, TOUCH_S_MAX), (60, 20)])
+@pytest.mark.parametrize(
+    ("ttr_s", "every_s"), [(0.0, limits.TOUCH_S_MIN), (1e11, limits.TOUCH_S_MAX), (60, 20)]
+)
 def test_no_ttr_of_a_server_makes_a_client_touch_without_a_pause(
     ttr_s: float, every_s: float
 ) -> None:
