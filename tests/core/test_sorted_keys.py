@@ -90,10 +90,12 @@ def test_it_is_empty_again() -> None:
     assert keys.take_last(0) == []
     assert keys.take_last(3) == [3, 5]
     assert (len(keys), [*keys], keys.after(0, 9), keys.following(0)) == (0, [], [], -1)
-    assert not keys._runs and not keys._lasts
+    assert not keys._runs
+    assert not keys._lasts
     keys.add(4)
     assert keys.pop_first() == 4
-    assert not keys._runs and not keys._lasts
+    assert not keys._runs
+    assert not keys._lasts
 
 
 @pytest.mark.parametrize("number", [1, 4, 9])
