@@ -172,6 +172,10 @@ class SortedKeys:
     def __len__(self) -> int:
         return self._count
 
+    def __bool__(self) -> bool:
+        """Tell whether there is one: compiled code does not ask for the length."""
+        return self._count > 0
+
     def __iter__(self) -> Iterator[int]:
         for run in self._runs:
             yield from run
