@@ -396,6 +396,10 @@ def private_uses(module: Module) -> Iterator[str]:
     names = [node.attr for node in module.every(ast.Attribute)]
     for node in module.every(ast.ImportFrom):
         names += [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+    for call in module.every(ast.Call):
+        match call:
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                names.append(name)
     return filter(is_private, names)
 
 

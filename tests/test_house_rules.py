@@ -98,6 +98,11 @@ TREE_OFFENCES: Final = (
     ),
     (
         "private_names_stay_in_their_module",
+        {"delayd/core/a.py": "def f(b):\n return getattr(b, '_e', 0)"},
+        ["delayd/core/a.py _e"],
+    ),
+    (
+        "private_names_stay_in_their_module",
         {"delayd/core/a.py": "from aiohttp import _a\nfrom aiohttp._b import c"},
         ["delayd/core/a.py _a", "delayd/core/a.py _b"],
     ),
