@@ -7,7 +7,6 @@ id           the key of the job, so that a put whose answer was lost is safe to 
 """
 
 import datetime as dt
-import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +74,7 @@ class DelaydBackend(BaseTaskBackend):
         self._raise_problems()
         options = self.task_options
         url = options.url if isinstance(options.url, str) else tuple(options.url)
-        return options.client or client_of(url, options.token, os.getpid())
+        return options.client or client_of(url, options.token)
 
     def _raise_problems(self) -> None:
         if self.problems:

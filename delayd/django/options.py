@@ -72,11 +72,10 @@ def read_options(
 
 
 @functools.lru_cache(maxsize=64)
-def client_of(url: str | tuple[str, ...], token: str, _pid: int) -> Client:
-    """Return the client of these options in this process; all threads share it.
+def client_of(url: str | tuple[str, ...], token: str) -> Client:
+    """Return the client of these options; all threads share it.
 
-    Django makes a backend for each thread, which would each have connections of its own. A process
-    that was forked has no use for those of its parent.
+    Django makes a backend for each thread, which would each have connections of its own.
     """
     client = Client(url, token=token)
     atexit.register(client.close)
