@@ -232,9 +232,8 @@ class AsyncConnections:
         self.way = way
         self._sleep = sleep
         self._pool: Pool[AsyncConnection] = Pool()
-        self._turn = asyncio.Semaphore(CALLS_MAX)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop of those turns."""
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        """An event loop, and the turns of its calls."""
 
     async def run(self, steps: Steps[T]) -> T:
         pool = self._pool
@@ -287,9 +286,9 @@ class AsyncConnections:
     def _turns(self) -> asyncio.Semaphore:
         """Return the turns of this event loop: no other loop gives any back."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._turn = loop, asyncio.Semaphore(CALLS_MAX)
-        return self._turn
+        if self._turn is None or self._turn[0] is not loop:
+            self._turn = loop, asyncio.Semaphore(CALLS_MAX)
+        return self._turn[1]
 
     async def _prepared(self, ask: Ask) -> tuple[AsyncConnection, None]:
         connection = self._pool.take(self.way.place) or await self._connected()

@@ -69,7 +69,7 @@ class SortedKeys:
             del run[:half]
 
     def add_run(self, keys: Sequence[int]) -> None:
-        """Take in numbers that ascend."""
+        """Take in numbers; O(1) for each if they ascend and are the greatest."""
         for key in keys:
             self.add(key)
 

@@ -404,7 +404,7 @@ def test_a_second_ctrl_c_cancels_handlers_with_asyncio_and_gives_their_jobs_back
                 await asyncio.Event().wait()  # until it is cancelled
             ctrl_c()
             ctrl_c()  # the third job is reserved, and not begun
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         await AsyncWorker(fake.async_client(), "mail", handle, concurrency=3).run()
 
