@@ -87,6 +87,8 @@ def why_not_json(data: bytes, message: str, where: str = "") -> str:
 
     >>> why_not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
     'the byte 0xff at offset 10 is not UTF-8'
+    >>> why_not_json(b'{"body": "\\ud800"}', "Input data was truncated")
+    'no low surrogate in string (character 10)'
     """
     colon = f"{where}: " if where else ""
     try:
@@ -95,4 +97,9 @@ def why_not_json(data: bytes, message: str, where: str = "") -> str:
         return f"{colon}the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
     if "depth" in message:  # of orjson, or of Python
         message = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
+    elif "truncated" in message and not is_dense(data):  # or half of a surrogate pair
+        try:
+            orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            message = f"{error.msg} (character {error.pos})"
     return colon + message

@@ -132,6 +132,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/loop.py": "tells the kernel to end its waits on time",
         "delayd/http/ui_files.py": "reads the files of the dashboard, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",
+        "delayd/cli/work.py": "has a body in memory that its command reads as a file",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",
         "delayd/client/reloader.py": "looks when the files of a program were changed",

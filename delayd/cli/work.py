@@ -324,10 +324,10 @@ class CommandWorker:
 
     def _run_command(self, job: "Job") -> tuple[int, str]:
         """Run the command; return its exit code and, if that is not 0, how it ended, and why."""
-        with LastLine() as last_line:
+        with LastLine() as last_line, as_file(job.body) as body:
             process = subprocess.Popen(  # noqa: S603 - it is what the user wants
                 self._command,
-                stdin=subprocess.PIPE,
+                stdin=body,
                 stderr=last_line.writes,
                 env={**self._environment, **variables(job)},
                 start_new_session=True,
@@ -338,17 +338,17 @@ class CommandWorker:
                     self._running[threading.current_thread()] = process
                 if self._signals > 1:
                     kill(process)
-                why = self._wait_for(process, job.body)
+                why = self._wait_for(process)
         how = why or (ended(process.returncode) if process.returncode else "")
         return process.returncode, f"{how}: {last_line}" if how and str(last_line) else how
 
-    def _wait_for(self, process: "subprocess.Popen[bytes]", body: bytes) -> str:
-        """Give a command its body, and wait for its end; return why it was killed, if it was."""
+    def _wait_for(self, process: "subprocess.Popen[bytes]") -> str:
+        """Wait for a command's end; return why it was killed, if it was."""
         try:
-            process.communicate(body, self._timeout_s)
+            process.wait(self._timeout_s)
         except subprocess.TimeoutExpired:
             kill(process)
-            process.communicate()
+            process.wait()
             return f"killed after {self._timeout_s:g} s"
         return ""
 
@@ -394,6 +394,19 @@ def ended(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+@contextlib.contextmanager
+def as_file(body: bytes) -> Iterator[int]:
+    """Open a file in memory that has the body and is read from its start.
+
+    A pipe would have to be filled, and that waits for whoever still has it open: a process that the
+    command has started, and that never reads.
+    """
+    with open(os.memfd_create("body"), "w+b") as file:
+        file.write(body)
+        file.seek(0)
+        yield file.fileno()
 
 
 class LastLine:

@@ -21,11 +21,15 @@ from tests.rigs.process import token_flags
 from tests.rigs.waiting import until
 
 WITHIN_S = 60.0
+BODY_BYTES_MAX: Final = 1 << 20
+"""More than a pipe takes."""
 
 
 @pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running_daemon(*HTTP) as found:
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    config = tmp_path_factory.mktemp("daemon") / "delayd.toml"
+    config.write_text(f"[jobs]\nbody_bytes_max = {BODY_BYTES_MAX}\n")
+    with running_daemon("--config", str(config), *HTTP) as found:
         yield found
 
 
@@ -198,6 +202,17 @@ def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
     failure = client.get(job.id).failure
     assert failure is not None
     assert failure.error == "killed after 0.3 s"
+
+
+def test_a_command_ends_though_what_it_started_keeps_a_long_body_open(
+    drain: Drain, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.put(topic, "x" * BODY_BYTES_MAX)
+    script = f"exec 3<&0; setsid sleep 20 2>&- & echo $! > {tmp_path}/left"
+    drain(topic, "--", "sh", "-c", script)
+    left = int((tmp_path / "left").read_text())
+    assert Path(f"/proc/{left}/cmdline").read_bytes(), "the worker waited for its end"
+    os.kill(left, signal.SIGKILL)
 
 
 def test_a_job_that_outlives_its_ttr_stays_with_its_command(tmp_path: Path) -> None:
