@@ -51,11 +51,8 @@ def files_of(pid: int) -> Iterator[str]:
             yield os.readlink(f"/proc/{pid}/fd/{number}")
 
 
-@pytest.mark.parametrize("sync", [(), ("-f", "0"), ("-F",), ("-f", "1000")])
-def test_with_a_directory_jobs_survive_a_kill(
-    tmp_path: Path, directory: Path, sync: tuple[str, ...]
-) -> None:
-    flags = ("-b", str(tmp_path / "data"), *sync)
+def test_with_a_directory_jobs_survive_a_kill(tmp_path: Path, directory: Path) -> None:
+    flags = ("-b", str(tmp_path / "data"), "-F")
     with drop_in(directory, *flags) as daemon, LineClient(daemon.address) as client:
         client.put(b"hello")
         daemon.kill()

@@ -131,23 +131,8 @@ def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(
         assert drained == jobs - 1
         other.unlink()
         time.sleep(SPACE_RETRY_MS / 1_000)
-        assert is_ready(http)
-        assert fill(client) > 100
-
-
-def test_a_start_on_a_full_disk_is_ready_as_soon_as_there_is_space(
-    small_disk: Path, home: Path
-) -> None:
-    other = use_up(small_disk)
-    with (
-        running_daemon(*HTTP, data_dir=home) as daemon,
-        HttpClient(daemon.http_address) as http,
-    ):
-        told_of(daemon)
-        assert not is_ready(http)
-        other.unlink()
-        time.sleep(SPACE_RETRY_MS / 1_000)
         assert is_ready(http), "it asks though nobody puts"
+        assert fill(client) > 100
         assert "there is space again" in daemon.log()
 
 

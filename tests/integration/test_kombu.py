@@ -135,16 +135,12 @@ def test_a_job_is_json_that_people_can_read(
     assert "größe" in job.text
 
 
-@pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"serializer": "pickle"}])
-def test_a_body_arrives_as_it_was(connection: Connection, queue: str, how: dict[str, str]) -> None:
-    connection.default_channel  # noqa: B018 - it is opened
+def test_a_body_arrives_as_it_was(connection: Connection, queue: str) -> None:
     body = {"a": ["\x00", "ü"] * 20}
-    channel = connection.channel()
     got: list[object] = []
-    with Consumer(
-        channel, [Queue(queue)], accept=["json", "pickle"], callbacks=[lambda *a: got.append(a[0])]
-    ):
-        publish(connection, queue, body, **how)
+    how = {"accept": ["pickle"], "callbacks": [lambda text, _: got.append(text)]}
+    with Consumer(connection.channel(), [Queue(queue)], **how):
+        publish(connection, queue, body, serializer="pickle", compression="gzip")
         connection.drain_events(timeout=10)
     assert got == [body]
 
@@ -306,8 +302,7 @@ def test_a_lost_connection_is_told_and_a_new_one_gets_the_messages(
 
 WRONG_URLS = [
     ("http://127.0.0.1:11301", "is that of HTTP: Celery speaks the line protocol, so name delayd"),
-    ("delayd://127.0.0.1:x", "must be delayd://HOST:PORT"),
-    ("delayd://:secret@127.0.0.1:x", r"'delayd://:\*\*@127.0.0.1:x'"),
+    ("delayd://:secret@127.0.0.1:x", r"'delayd://:\*\*@127.0.0.1:x'.* must be delayd://HOST:PORT"),
     ("delayd://127.0.0.1/1", "must be delayd://HOST:PORT"),
     ("delayd://127.0.0.1?ttr=5", "without options"),
 ]

@@ -1,4 +1,4 @@
-"""Schedules as a new user meets them: docs/schedules.md, nights without a daemon, a year."""
+"""Schedules as a new user meets them: docs/schedules.md, and nights without a daemon."""
 
 import datetime as dt
 import json
@@ -6,7 +6,6 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -32,7 +31,6 @@ NIGHTLY: Final = (
     "--tz",
     ZONE,
 )
-DAYS: Final = 370
 
 
 class Shell:
@@ -95,45 +93,6 @@ def test_a_report_of_nights_without_the_daemon_comes_once_when_it_is_back(
         assert counts == {"runs": 1, "missed": 1, "late": 1, "state": "active"}
         assert shown["last"]["outcome"] == "done"
         assert shown["next"] == "2030-03-11T06:30:00.000Z"
-
-
-def changes_of_clocks(begin: dt.datetime) -> list[dt.date]:
-    """The days of the coming year on which the clocks of New York are set."""
-    noons = [begin + dt.timedelta(days=day) for day in range(2, DAYS - 2)]
-    offsets = [noon.astimezone(ZoneInfo(ZONE)).replace(hour=12).utcoffset() for noon in noons]
-    return [
-        noon.astimezone(ZoneInfo(ZONE)).date()
-        for noon, offset, before in zip(noons[1:], offsets[1:], offsets, strict=False)
-        if offset != before
-    ]
-
-
-def test_both_changes_of_the_clocks_of_new_york_are_shown_and_played(shell: Shell) -> None:
-    with running_daemon(*HTTP, clock="virtual") as daemon, Client(shell.asks(daemon)) as client:
-        begin = client.advance_clock(0)
-        shell.type(*NIGHTLY)
-        shown = {}
-        for day in changes_of_clocks(begin):
-            start = dt.datetime.combine(day - dt.timedelta(days=1), dt.time(5), dt.UTC)
-            shown[day] = shell.objects(
-                *("preview", "--cron", "30 2 * * *", "--tz", ZONE, "--count", "3"),
-                *("--start", start.isoformat()),
-            )
-        nights = sorted(shown.values(), key=lambda night: str(night[1]["local"])[15:])
-        assert [[run["local"][15:] for run in runs] for runs in nights] == [
-            ["02:30:00 EDT", "02:30:00 EST", "02:30:00 EST"],
-            ["02:30:00 EST", "03:00:00 EDT", "02:30:00 EDT"],
-        ]
-        assert [runs[1]["note"] for runs in nights] == [
-            "clocks go back 1h",
-            "clocks go forward 1h: the run of 02:30 follows at once",
-        ]
-        daemon.advance(DAYS * 86_400)
-        keys = [job.key for job in client.jobs("reports")]
-        assert len(keys) == len(set(keys)) == DAYS
-        assert {f"nightly@{run['run']}" for runs in nights for run in runs} <= {*keys}
-        (schedule,) = shell.objects("show", "nightly")
-        assert (schedule["runs"], schedule["missed"]) == (DAYS, 0)
 
 
 CONFIGURED: Final = """

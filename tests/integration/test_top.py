@@ -71,7 +71,7 @@ def top(daemon: Daemon, *words: str) -> Iterator[Screen]:
         screen.close()
 
 
-def test_top_says_that_the_daemon_does_not_answer_and_that_it_does_again() -> None:
+def test_top_says_that_the_daemon_does_not_answer_that_it_does_again_and_why_it_is_gone() -> None:
     with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
         with Client(url_of(daemon)) as client:
             for number in range(300):
@@ -81,13 +81,6 @@ def test_top_says_that_the_daemon_does_not_answer_and_that_it_does_again() -> No
         screen.shows("the daemon has not answered for")
         os.kill(daemon.pid, signal.SIGCONT)
         screen.shows("300 jobs in 301 topics")
-        screen.type("q")
-        assert screen.ends() == 0
-
-
-def test_top_says_why_the_daemon_is_gone() -> None:
-    with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
-        screen.shows("q quits")
         daemon.kill()
         screen.shows("Connection refused")
         screen.type("q")

@@ -1,4 +1,4 @@
-"""A real daemon on a virtual clock: days in milliseconds, a kill in between, a wrong directory."""
+"""A real daemon on a virtual clock: a kill on its way, and the program of docs/testing.md."""
 
 import re
 import subprocess
@@ -6,19 +6,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import greenstalk
-import pytest
-
-from delayd.exits import Exit
-from delayd.testing.daemon import ClockStands, DaemonNotStarted, running_daemon
+from delayd.testing.daemon import running_daemon
 from tests.line_client import LineClient
 
 TESTING: Final = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
-WEEK_S: Final = 7 * 24 * 3_600
-
-
-def files_in(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
 
 
 def test_killed_on_its_way_it_has_lost_no_job_and_fired_none_early(tmp_path: Path) -> None:
@@ -48,42 +39,6 @@ def test_killed_on_its_way_it_has_lost_no_job_and_fired_none_early(tmp_path: Pat
         assert int(stats["current-jobs-delayed"]) == max(0, jobs - int(passed_s + 0.0005))
         daemon.advance(2 * jobs + 60)
         assert client.stats()["current-jobs-ready"] == str(jobs - 1)
-
-
-def test_a_directory_of_the_system_clock_is_refused(tmp_path: Path) -> None:
-    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
-        client.put(b"hello")
-        assert client.ask("advance-clock 1") == "UNKNOWN_COMMAND"
-        with pytest.raises(ClockStands):
-            daemon.advance(1)
-    before = files_in(tmp_path)
-    with (
-        pytest.raises(DaemonNotStarted) as caught,
-        running_daemon(data_dir=tmp_path, clock="virtual"),
-    ):
-        pass
-    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
-    assert "has been used with the system clock" in caught.value.log
-    assert files_in(tmp_path) == before
-
-
-def test_snapshots_and_syncs_go_by_real_time(tmp_path: Path) -> None:
-    flags = ("--sync", "interval")
-    with (
-        running_daemon(*flags, data_dir=tmp_path, clock="virtual") as daemon,
-        greenstalk.Client(daemon.address) as client,
-    ):
-        for number in range(200):
-            client.put(f"{number}", delay=WEEK_S)
-        daemon.advance(2 * WEEK_S)
-        for _ in range(200):
-            client.delete(client.reserve(timeout=0))
-        daemon.kill()
-    with (
-        running_daemon(*flags, data_dir=tmp_path, clock="virtual") as daemon,
-        LineClient(daemon.address) as line,
-    ):
-        assert line.stats()["current-jobs-ready"] == "0"
 
 
 def test_the_program_of_the_page_works() -> None:
