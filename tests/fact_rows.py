@@ -5,7 +5,7 @@ and outcomes mean is a matter of those who run them: `facts/rows.py` and `journa
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,3 +23,20 @@ def rows(path: Path) -> Iterator[tuple[str, Fact]]:
     for line in filter(None, text.splitlines()):
         name, given, *then = (column.strip() for column in line.split("|"))
         yield name, Fact(given, list(zip(then[::2], then[1::2], strict=True)))
+
+
+def taken(
+    fact: Fact, take: Callable[[str], object], begin: Callable[[], object] = bool
+) -> Iterator[tuple[object, str]]:
+    """Take all steps; yield what the last one of each act returned, and the outcome of the row.
+
+    After the set-up comes `begin`.
+    """
+    for step in filter(None, fact.given.split("; ")):
+        take(step)
+    begin()
+    for steps, outcome in fact.then:
+        *others, last = steps.split("; ")
+        for step in others:
+            take(step)
+        yield take(last), outcome

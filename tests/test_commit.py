@@ -9,6 +9,7 @@ it waits in each sync until the test lets it go on. The log of `log` is one in m
 import errno
 import random
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from delayd.limits import (
     UNSYNCED_BYTES_MAX,
     WATCHED_SYNC_NS,
 )  # fmt: skip
-from tests.fact_rows import Fact, rows
+from tests.fact_rows import Fact, rows, taken
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
 from tests.rigs.commit import (
     HANG_S_MAX,
@@ -49,6 +50,18 @@ from tests.rigs.log import Broken, End, MemoryLog, Place
 FACTS: Final = dict(rows(Path(__file__).parent / "commits.txt"))
 EIO: Final = OSError(errno.EIO, "EIO")
 BROKEN: Final = JournalFailed("segment", "cannot be synced: I/O error")
+PARTS: Final = {
+    **{step: f"rig.{name}" for step, name in (("sync", "thread_syncs"), ("reap", "reaps"))},
+    **{step: f"rig.loop.{step}" for step in ("ring", "crank")},
+    **{step: f"rig.commit.{step}" for step in ("durable_id", "fileno")},
+    **{step: f"rig.commit.is_{step}" for step in ("syncing", "backed_up")},
+    "kernel": "rig.kernel_syncs",
+    "carry": "rig.kernel.carry_out",
+    "gathers": "rig.commit.gathers_until_ns",
+    "thread_syncs": "rig.script.thread_syncs",
+    "settling": "rig.log.settling_ms",
+}
+"""Steps that a part of the rig takes, or that see how it is."""
 QUICK_NS: Final = QUICK_SYNC_NS // 4
 SLOW_NS: Final = 20_000 * NS_PER_MS
 
@@ -133,9 +146,6 @@ class Bench:
         )
         return self.rig.look()
 
-    def sync(self) -> list[str]:
-        return self.rig.thread_syncs()
-
     def begun(self) -> None:
         """Wait until the thread is at its sync."""
         assert self.rig.script.sync_begun.acquire(timeout=HANG_S_MAX)
@@ -147,24 +157,6 @@ class Bench:
         if not self.rig.commit.is_syncing:
             self.rig.commit._settle(in_turn=False)
         self.rig.look()
-
-    def kernel(self) -> list[str]:
-        return self.rig.kernel_syncs()
-
-    def carry(self) -> list[str]:
-        self.rig.kernel.carry_out()
-        return self.rig.look()
-
-    def reap(self) -> list[str]:
-        return self.rig.reaps()
-
-    def ring(self) -> list[str]:
-        self.rig.loop.ring()
-        return self.rig.look()
-
-    def crank(self) -> list[str]:
-        self.rig.loop.crank()
-        return self.rig.look()
 
     def go_on(self) -> None:
         """Let the thread sync whatever it wants."""
@@ -208,9 +200,6 @@ class Bench:
             expected.note(int(value) * (NS_PER_MS if is_time else 1))
         return counted.counts == expected.counts
 
-    def settling(self) -> int:
-        return self.rig.log.settling_ms
-
     def told(self) -> str:
         """Return of which slow syncs was told, in ms."""
         return " ".join(map(str, self.slow_syncs_ms))
@@ -224,9 +213,8 @@ class Bench:
         assert log.take_over()
         return log
 
-    def tell(self, end: str = "durable") -> list[str]:
+    def tell(self, end: str = "durable") -> None:
         self.log.tell(End(end))
-        return self.rig.look()
 
     def unsure(self) -> None:
         """Let the lease perhaps be over."""
@@ -268,6 +256,12 @@ class Bench:
         self.disk.crash()
         return " ".join(payload.decode() for payload in payloads_in(self.disk) if payload)
 
+    def out_of_order(self) -> str:
+        return " ".join(map(str, self.rig.commit.out_of_order_ids))
+
+    def timers(self) -> str:
+        return " ".join(str(delay) for delay, _ in self.rig.loop.timers)
+
     def failures(self) -> int:
         return len(self.rig.failures)
 
@@ -276,30 +270,6 @@ class Bench:
 
     def kept(self) -> str:
         return " ".join(frame.payload.decode() for frame in self.place.frames)
-
-    def syncing(self) -> bool:
-        return self.rig.commit.is_syncing
-
-    def backed_up(self) -> bool:
-        return self.rig.commit.is_backed_up
-
-    def durable_id(self) -> int:
-        return self.rig.commit.durable_id
-
-    def out_of_order(self) -> str:
-        return " ".join(map(str, self.rig.commit.out_of_order_ids))
-
-    def gathers(self) -> int:
-        return self.rig.commit.gathers_until_ns
-
-    def timers(self) -> str:
-        return " ".join(str(delay) for delay, _ in self.rig.loop.timers)
-
-    def thread_syncs(self) -> int:
-        return self.rig.script.thread_syncs
-
-    def fileno(self) -> int | None:
-        return self.rig.commit.fileno()
 
 
 @pytest.fixture
@@ -337,22 +307,18 @@ def play(fact: Fact, make: Make) -> None:
 
     def take(step: str) -> Any:
         act, *words = step.split()
-        return getattr(bench, act)(*words)
+        found = attrgetter(PARTS.get(act, act))(bench)
+        return found(*words) if callable(found) else found
 
-    for step in filter(None, given.split("; ")):
-        take(step)
-    for steps, outcome in fact.then:
-        *others, last = steps.split("; ")
-        for step in others:
-            take(step)
-        returned = take(last)
+    for returned, outcome in taken(Fact(given, fact.then), take):
         if outcome.startswith("="):
             assert str(returned) == outcome[1:].strip()
         else:
             # Long records go by their names.
             names = {length: word for word, length in bench.lengths.items()}
             is_told = "gets" if outcome.startswith(">") else ""
-            events = (event.split(" ") for event in returned or [] if is_told in event)
+            seen = returned if isinstance(returned, list) else bench.rig.look()
+            events = (event.split(" ") for event in seen if is_told in event)
             said = ", ".join(" ".join(names.get(len(w), w) for w in event) for event in events)
             assert said == outcome.removeprefix(">").strip()
 
@@ -368,9 +334,9 @@ def test_the_replies_of_a_client_keep_their_order_over_turns(make: Make) -> None
         how = () if number % 3 == 1 else ("nosync",)
         seen += bench.turn(record, f"a={number}", *how)
         if number % 5 == 0:
-            seen += bench.sync()
-    while bench.syncing():
-        seen += bench.sync()
+            seen += bench.rig.thread_syncs()
+    while bench.rig.commit.is_syncing:
+        seen += bench.rig.thread_syncs()
     assert [e for e in seen if "gets" in e] == [f"a gets {number}" for number in range(30)]
 
 
@@ -457,7 +423,7 @@ def is_in_turn(bench: Bench) -> bool:
     if said == ["append probe", "a gets reply"]:
         return True
     assert said == ["append probe", "begin"]
-    assert bench.kernel()[-1] == "a gets reply"
+    assert bench.rig.kernel_syncs()[-1] == "a gets reply"
     return False
 
 
@@ -503,7 +469,7 @@ def test_who_comes_alone_waits_as_long_as_a_sync_takes_which_counts(
     for _ in range(times := 4 * QUICK_SYNCS_AVERAGED):
         bench.turn("two", "a=1", "b=1")
     assert bench.turn("first", "a=2") == ["append first"]
-    wait_ns = bench.gathers() - watch.now_ns
+    wait_ns = bench.rig.commit.gathers_until_ns - watch.now_ns
     assert QUICK_NS * 9 // 10 < wait_ns <= QUICK_NS
     watch.now_ns += wait_ns - 1
     assert bench.turn("-") == []
@@ -513,7 +479,7 @@ def test_who_comes_alone_waits_as_long_as_a_sync_takes_which_counts(
         (times + 1, (times + 1) * QUICK_NS),
         (times + 1, (times + 1) * QUICK_NS + wait_ns),
     ]
-    assert bench.gathers() == 0
+    assert bench.rig.commit.gathers_until_ns == 0
     assert bench.turn("next", "a=3") == ["append next", "a gets 3"], "alone, as the last time"
 
 

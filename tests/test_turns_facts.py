@@ -6,8 +6,9 @@ is woken, `sleep 2 0.5` for half a second at most. `push` puts a job with a targ
 """
 
 import select
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,10 +19,17 @@ from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
-from tests.fact_rows import Fact, rows
+from tests.fact_rows import Fact, rows, taken
 from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.engine import put
 
+PARTS: Final = {
+    "reserve": "rig.reserve",
+    **{step: f"rig.turns.{step}" for step in ("turn", "ask", "repairs")},
+    "wake": "rig.turns.wake_loop",
+    "overslept": "rig.turns.overslept_ms",
+}
+"""Steps that a part of the rig takes, or that see how it is."""
 FACTS: Final = dict(rows(Path(__file__).parent / "turns.txt"))
 CLIENT: Final = 99
 TARGET: Final = b"POST https://a.example/"
@@ -41,6 +49,10 @@ class Bench:
         self._is_a_turn = True
         """Whether one follows each poll."""
 
+    def begin(self) -> None:
+        """Forget what the set-up has made happen."""
+        self.rig.look()
+
     # --- Who does what ---------------------------------------------------------------------------
 
     def put(self, **what: str) -> None:
@@ -48,9 +60,6 @@ class Bench:
 
     def delete(self, job_id: str) -> None:
         self.rig.delete([int(job_id)])
-
-    def reserve(self) -> None:
-        self.rig.reserve()
 
     def listen(self) -> None:
         """Have a wait for a job."""
@@ -101,7 +110,7 @@ class Bench:
     def scheduler(self) -> None:
         """Have one that takes every job at once."""
         self.rig.turns.on_push = self._on_push
-        self.turn()
+        self.rig.turns.turn()
 
     def _on_push(self, now_ms: RequestMs) -> None:
         told: list[int] = []
@@ -126,20 +135,11 @@ class Bench:
 
     # --- Turns -----------------------------------------------------------------------------------
 
-    def turn(self) -> None:
-        self.rig.turns.turn()
-
     def sleep(self, polls: str = "0", timeout_s: str = "") -> str:
         before = self.turns()
         waits_s = self.rig.slept(float(timeout_s) if timeout_s else None, *[int] * int(polls))
         assert self.turns() == before + len(waits_s) * self._is_a_turn
         return " ".join("None" if each is None else f"{round(each, 6)}" for each in waits_s)
-
-    def wake(self) -> None:
-        self.rig.turns.wake_loop()
-
-    def ask(self) -> None:
-        self.rig.turns.ask()
 
     def more(self) -> None:
         """Have the line something to do."""
@@ -212,12 +212,6 @@ class Bench:
         """Return how many replies waited for the last commit."""
         return len(self.rig.commits.replies[-1])
 
-    def overslept(self) -> int:
-        return self.rig.turns.overslept_ms()
-
-    def repairs(self) -> int:
-        return self.rig.turns.repairs
-
     def ready(self) -> int:
         return len(self.rig.engine.store.topics.by_name["default"].queues.ready)
 
@@ -237,17 +231,11 @@ def play(fact: Fact, bench: Bench) -> None:
         act, *words = step.split()
         values = [word for word in words if "=" not in word]
         named = dict(word.split("=") for word in words if "=" in word)
-        returned: object = getattr(bench, act)(*values, **named)
+        found: Any = attrgetter(PARTS.get(act, act))(bench)
+        returned: object = found(*values, **named) if callable(found) else found
         return returned
 
-    for step in filter(None, fact.given.split("; ")):
-        take(step)
-    bench.rig.look()
-    for steps, outcome in fact.then:
-        *others, last = steps.split("; ")
-        for step in others:
-            take(step)
-        returned = take(last)
+    for returned, outcome in taken(fact, take, bench.begin):
         if outcome.startswith("="):
             assert str(returned) == outcome[2:]
         else:

@@ -9,7 +9,8 @@
 A part that a test does not switch on is not there, or scripted: it notes in `events` what it is
 asked, and does what the test says. Nothing here sleeps or depends on which thread is faster.
 
-    assert rig.turn("put", (rig.a, "INSERTED")) == ["append put"]
+    rig.commit.commit([b"put"], [(rig.a, b"INSERTED")], must_sync=True, time_ms=1, wall_ms=2)
+    assert rig.look() == ["append put"]
     assert rig.thread_syncs() == ["synced 1", "a gets INSERTED"]
 
 The thread that syncs for a group commit is the real one; it waits in each sync until the test opens
@@ -604,32 +605,6 @@ class CommitRig:
         assert all(delete_batch(self.engine, self.session, job_ids, self.now_ms))
 
     # --- Commits ---------------------------------------------------------------------------------
-
-    def turn(
-        self,
-        record: str,
-        *replies: tuple[Recipient, str],
-        must_sync: bool | None = None,
-        last_id: int = 0,
-        free: Sequence[tuple[Recipient, str]] = (),
-    ) -> list[str]:
-        """Commit a turn of that record; what has happened since the last look."""
-        if record and not self.is_scripted:
-            self.events.append(f"append {record}")
-        self.commit.commit(
-            [record.encode()] if record else [],
-            [(recipient, text.encode()) for recipient, text in replies],
-            must_sync=bool(record) if must_sync is None else must_sync,
-            time_ms=1,
-            wall_ms=2,
-            last_id=last_id,
-            free=[(recipient, text.encode()) for recipient, text in free],
-        )
-        return self.look()
-
-    def write(self, *records: bytes) -> None:
-        """Commit a turn of these records, to which nobody is told a reply."""
-        self.commit.commit(list(records), [], must_sync=True, time_ms=0, wall_ms=0)
 
     def thread_syncs(self) -> list[str]:
         """Let the sync that runs in the thread end, and its callback run."""
