@@ -120,19 +120,37 @@ class Page:
         return b"".join(self.pieces()).decode()
 
     def families(self) -> dict[str, Metric]:
-        families = list(text_string_to_metric_families(self.text()))
-        names = [family.name for family in families]
-        assert len(set(names)) == len(names), "a family is there twice"
-        return {family.name: family for family in families}
+        return families_of(self.text())
 
-    def samples(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-        for family in self.families().values():
-            for sample in family.samples:
-                key = (sample.name, tuple(sorted(sample.labels.items())))
-                assert key not in found, f"{key} is there twice"
-                found[key] = sample.value
-        return found
+    def samples(self) -> "Samples":
+        return samples_of(self.text())
+
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def families_of(text: str) -> dict[str, Metric]:
+    families = list(text_string_to_metric_families(text))
+    names = [family.name for family in families]
+    assert len(set(names)) == len(names), "a family is there twice"
+    return {family.name: family for family in families}
+
+
+def samples_of(text: str) -> Samples:
+    found: Samples = {}
+    for family in families_of(text).values():
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found, f"{key} is there twice"
+            found[key] = sample.value
+    return found
+
+
+def busy_page() -> Page:
+    """A page on which every metric is."""
+    page = Page(busy_rig())
+    page.refusals.note("DRAINING", 3)
+    return page
 
 
 def busy_rig(topics: int = 5) -> EngineRig:
@@ -162,13 +180,11 @@ class One:
 
 
 def test_the_page_is_what_prometheus_client_would_write() -> None:
-    page = Page(busy_rig())
+    page = busy_page()
     page.refusals.note("DRAINING", 1_234_567)
     text = page.text()
-    rewritten = ""
-    for family in text_string_to_metric_families(text):
-        rewritten += exposition.generate_latest(One(family)).decode()
-    assert text == rewritten
+    families = map(One, families_of(text).values())
+    assert text == "".join(exposition.generate_latest(one).decode() for one in families)
 
 
 @pytest.mark.parametrize("jobs", [1, 999_999, 1_000_000, 123_456_789])
@@ -287,8 +303,7 @@ delayd_ready_to_reserved_seconds_sum{topic="mail.0"} 4.002
 
 
 def test_what_a_busy_daemon_tells() -> None:
-    page = Page(busy_rig())
-    page.refusals.note("DRAINING", 3)
+    page = busy_page()
     page.journal.commit_ns.note(1_500_000)
     page.journal.batch_records.note(7)
     page.turns.held_ns.note(300_000)
@@ -310,7 +325,7 @@ def test_of_what_is_not_there_nothing_is_told() -> None:
 def test_a_standby_tells_its_own_lag_and_no_jobs() -> None:
     ownership = OWNERSHIP._replace(is_owner=False, trouble="no answer")
     text = b"".join(standby_page("1.2.3", ownership, is_compiled=True)).decode()
-    families = {family.name: family for family in text_string_to_metric_families(text)}
+    families = families_of(text)
     assert families["delayd_log_owner"].samples[0].value == 0
     assert families["delayd_log_reachable"].samples[0].value == 0
     assert "delayd_log_standbys" not in families
@@ -324,19 +339,12 @@ def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
     beyond = 40
     page = Page(busy_rig(TOPICS_SHOWN_MAX + beyond))
     samples = page.samples()
-    named = {
-        value
-        for name, labels in samples
-        for label, value in labels
-        if label == "topic" and name == "delayd_jobs"
-    }
-    assert len(named) == TOPICS_SHOWN_MAX + 1
-    states = ("ready", "reserved", "delayed", "buried")
-    all_jobs = sum(value for (name, _), value in samples.items() if name == "delayd_jobs")
-    assert all_jobs == 4 * (TOPICS_SHOWN_MAX + beyond)
+    jobs = {labels: value for (name, labels), value in samples.items() if name == "delayd_jobs"}
+    assert len({topic for _, topic in jobs}) == TOPICS_SHOWN_MAX + 1
+    assert sum(jobs.values()) == 4 * (TOPICS_SHOWN_MAX + beyond)
     others = ("topic", OTHER_TOPICS)
-    counts = [samples["delayd_jobs", (("state", state), others)] for state in states]
-    assert sum(counts) == 4 * (beyond + 1)  # `default` has one of the names
+    # `default` has one of the names
+    assert sum(jobs[state, topic] for state, topic in jobs if topic == others) == 4 * (beyond + 1)
     assert samples["delayd_due_to_ready_seconds_count", (others,)] == beyond + 1
     assert samples["delayd_oldest_ready_age_seconds", (others,)] > 1
     assert samples["delayd_topic_groups", (others,)] == beyond + 1
@@ -346,7 +354,7 @@ def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
 def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
     rig = busy_rig(TOPICS_SHOWN_MAX + 40)
     page = Page(rig)
-    before: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    before: Samples = {}
     for round_ in range(3):
         for number in range(8):
             topic = f"mail.{TOPICS_SHOWN_MAX + number + round_}"
@@ -386,13 +394,7 @@ def test_topics_may_come_and_go_between_pieces() -> None:
             session = rig.client(name)
             delete_batch(rig.engine, session, rig.reserve_all(session), rig.now_ms)
             close_session(rig.engine, session, rig.now_ms)
-    families = list(text_string_to_metric_families(text.decode()))
-    keys = [
-        (sample.name, *sorted(sample.labels.items()))
-        for family in families
-        for sample in family.samples
-    ]
-    assert len(set(keys)) == len(keys)
+    assert samples_of(text.decode())  # which looks for what is there twice
 
 
 def test_the_process_is_described_as_prometheus_client_describes_it() -> None:
@@ -417,13 +419,14 @@ def test_numbers_are_written_like_prometheus_client_writes_them(value: float) ->
 # --- Documents -----------------------------------------------------------------------------------
 
 
-def sample_names() -> dict[str, str]:
-    """Family as people know it → its type, of everything that a busy daemon tells."""
-    page = Page(busy_rig())
-    page.refusals.note("DRAINING")
+def described() -> dict[str, tuple[str, set[str]]]:
+    """Of each family, as people know it, the type and the labels."""
     return {
-        family.name + ("_total" if family.type == "counter" else ""): family.type
-        for family in page.families().values()
+        family.name + "_total" * (family.type == "counter"): (
+            family.type,
+            {label for sample in family.samples for label in sample.labels} - {"le"},
+        )
+        for family in busy_page().families().values()
         if family.name.startswith("delayd_")
     }
 
@@ -432,26 +435,16 @@ def test_the_page_about_running_lists_all_metrics_and_no_others() -> None:
     rows = re.findall(
         r"^\| `(delayd_\w+)(\{[^`]*\})?` \| (\w+) \|", OPERATIONS_PAGE.read_text(), re.MULTILINE
     )
-    assert {name: kind for name, _, kind in rows} == sample_names()
-    labels: dict[str, set[str]] = {}
-    page = Page(busy_rig())
-    page.refusals.note("DRAINING")
-    for family in page.families().values():
-        found = {label for sample in family.samples for label in sample.labels} - {"le"}
-        labels[family.name + ("_total" if family.type == "counter" else "")] = found
-    for name, told, _ in rows:
-        assert set(re.findall(r"\w+", told)) == labels[name], name
+    assert {name: (kind, {*re.findall(r"\w+", told)}) for name, told, kind in rows} == described()
 
 
 def test_the_dashboard_asks_for_nothing_that_is_not_told() -> None:
-    page = Page(busy_rig())
-    page.refusals.note("DRAINING")
-    told = {name for name, _ in page.samples()}
+    told = {name for name, _ in busy_page().samples()}
     queries = re.findall(r'"(?:expr|query|definition)": "(.*)"', DASHBOARD.read_text())
     asked = {*re.findall(r"\b(?:delayd|process|python)_\w+", "\n".join(queries))}
     assert asked <= told, asked - told
     families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked}
-    assert set(sample_names()) <= families, "the dashboard does not show it"
+    assert described().keys() <= families, "the dashboard does not show it"
 
 
 def test_the_dashboard_lets_people_choose_their_source() -> None:
