@@ -56,6 +56,7 @@ class Values(NamedTuple):
 
 PUSHED: Final = Policy(ttr_ms=120_000, push=Target(url="https://h/?q=1"))
 ODD: Final = {'a "b"': [1, {"on": dt.date(2030, 1, 1), "at": dt.time(9)}], "end": math.inf}
+NETWORKS: Final = (ip_network("10.1.0.0/16"), ip_network("::1"))
 LINE: Final = UnixAddress("/run/delayd/line.sock")
 ADDRESS: Final = Values(
     (
@@ -183,13 +184,7 @@ OWN: Final = {
         ("a:1", "https://a", "[::1]", "a/b", "a\0b"),
     ),
     "push.private_networks": Values(
-        (
-            (
-                '["10.1.0.0/16", "::1"]',
-                "10.1.0.0/16,::1/128",
-                (ip_network("10.1.0.0/16"), ip_network("::1")),
-            ),
-        ),
+        (('["10.1.0.0/16", "::1"]', "10.1.0.0/16,::1/128", NETWORKS),),
         "must be networks",
         ('"10.0.0.0/8"', '""', "1", '["x"]', "[1]", '["10.0.0.1/8"]', '["10.0.0.0/33"]', '[""]'),
         ("x", "10.0.0.1/8", "fe80::/129", "10.0.0.0/8,y", "1"),
@@ -215,24 +210,8 @@ OWN: Final = {
             ),
         ),
         "",
-        (
-            '"{}"',
-            "true",
-            '{ a = "secret" }',
-            "{ a = {} }",
-            '{ "a b" = {} }',
-            "{ a = { kind = 5 } }",
-        ),
-        (
-            "",
-            "a",
-            "[]",
-            "null",
-            '{"a": "secret"}',
-            '{"a": {}}',
-            '{"a": {"kind": 5}}',
-            '{"a b": {}}',
-        ),
+        ('"{}"', '{ a = "secret" }', "{ a = {} }", '{ "a b" = {} }', "{ a = { kind = 5 } }"),
+        ("a", "[]", '{"a": "secret"}', '{"a": {}}', '{"a": {"kind": 5}}', '{"a b": {}}'),
     ),
 }
 """Of settings whose schema does not say what they may be."""

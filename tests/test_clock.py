@@ -114,11 +114,6 @@ def test_the_real_clocks_are_read_by_default() -> None:
     assert abs(clock.wall_ms() - clock.now_ms()) < 60_000
 
 
-def test_the_fake_clock_does_not_go_back() -> None:
-    with pytest.raises(AssertionError, match="does not go back"):
-        FakeClock().advance(-1)
-
-
 def test_how_long_the_thread_waited_for_a_processor_is_what_the_kernel_counts() -> None:
     counted = Path("/proc/thread-self/schedstat")
     if not counted.exists():

@@ -92,15 +92,7 @@ KINDS: Final = {
         {"100ms": 100, "1m": 60_000, 0.1: 100, 60: 60_000, "0.1": 100},
         {
             'must be from "100ms" to "1m"': ("99ms", "99.9ms", "60001ms", 0, -1, NAN, 1e400, 2**99),
-            f'{DURATION_RULE}, from "100ms" to "1m"': (
-                "",
-                "soon",
-                "-1s",
-                "1s1h",
-                "1e3",
-                True,
-                None,
-            ),
+            f'{DURATION_RULE}, from "100ms" to "1m"': ("", "soon", "-1s", "1e3", True, None),
         },
         ("", "soon", "-1", "1s 1h", "nan", "inf", "5S"),
     ),
