@@ -21,13 +21,12 @@ _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text_or_whole: Final = msgspec.json.Decoder(str | int).decode
 _SPACES: Final = b" \t\r\n"
 _NUMBERS_ALIKE: Final = bytes(
-    0x30 if 0x30 <= byte <= 0x39 else 0x65 if byte in b"eE" else 0x2B if byte == 0x2B else 0x20
-    for byte in range(256)
+    0x65 if byte in b"eE" else 0x30 if byte in b"0123456789+" else 0x20 for byte in range(256)
 )
-"""Maps digits to 0, both signs of an exponent to e, the rest but for + to spaces, for a search."""
+"""Maps digits and + to 0, both signs of an exponent to e, the rest to spaces, for a search."""
 _LONG_NUMBER: Final = b"0" * 200
 _LONG_EXPONENT: Final = b"e000"
-_SIGNED_EXPONENT: Final = b"e+000"
+"""Of three digits, or of two with a +."""
 
 
 def is_json(body: bytes) -> bool:
@@ -52,10 +51,8 @@ def _may_be_endless(body: bytes) -> bool:
     regular expression for the same takes 2 ms, and `in` twice as long as `find` for a short body.
     """
     alike = body.translate(_NUMBERS_ALIKE)
-    return (
-        alike.find(_LONG_EXPONENT) >= 0
-        or alike.find(_SIGNED_EXPONENT) >= 0
-        or alike.find(_LONG_NUMBER) >= 0
+    return alike.find(_LONG_EXPONENT) >= 0 or (
+        len(body) >= len(_LONG_NUMBER) and alike.find(_LONG_NUMBER) >= 0
     )
 
 

@@ -36,13 +36,13 @@ def _reservation(call: Call) -> tuple[int, "Session", bytes]:
     job_id = call.job_id
     if job_of(form.token) != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
-    record = call.allow_job(job_id, _is_token(form.token))
+    record = call.allow_job(job_id, _is_token(job_id, form.token))
     return job_id, holder_of(call.api.engine, job_id, form.token, record), record
 
 
-def _is_token(token: str) -> Callable[[bytes], bool]:
+def _is_token(job_id: int, token: str) -> Callable[[bytes], bool]:
     """Return a function that tells whether the last reservation of a record has this token."""
-    return lambda record: current_token(record) == token
+    return lambda record: current_token(job_id, record) == token
 
 
 async def ack(call: Call) -> Reply:
@@ -128,7 +128,7 @@ async def ack_many(call: Call) -> Reply:
                 await slices.rest()
             job_id = job_of(token)
             try:
-                record = call.allow_job(job_id, _is_token(token))
+                record = call.allow_job(job_id, _is_token(job_id, token))
                 session = holder_of(api.engine, job_id, token, record)
                 if job_id in seen:
                     raise JobNotFound(job_id)
@@ -164,7 +164,7 @@ async def nack_many(call: Call) -> Reply:
                 await slices.rest()
             job_id = job_of(one.token)
             try:
-                record = call.allow_job(job_id, _is_token(one.token))
+                record = call.allow_job(job_id, _is_token(job_id, one.token))
                 _nack(api, holder_of(api.engine, job_id, one.token, record), job_id, one)
             except Refusal as refusal:
                 results.add_refused(answer_forms.NackResultAnswer, job_id, refusal)

@@ -224,7 +224,7 @@ def holder_of(engine: Engine, job_id: int, token: str, record: bytes) -> Session
     if (
         holder is None
         or not (isinstance(holder.owner, _HOLDERS) or holder is store.orphans)
-        or current_token(record) != token
+        or current_token(job_id, record) != token
         or holder.deadlines[job_id] <= store.time_ms
     ):
         raise ReservationLost(job_id)
