@@ -142,18 +142,6 @@ def test_a_reload_admits_new_tokens_takes_scopes_and_forgets_revoked_ones(tmp_pa
     assert keeper.renewed(old) is None
 
 
-def test_a_bad_file_keeps_the_old_tokens_and_says_why(tmp_path: Path) -> None:
-    path = tmp_path / "tokens.json"
-    keeper = Authenticator(Tokens.load(written(path, ENTRY)))
-    path.write_text("{")
-    (only,) = keeper.reload()
-    assert only.startswith(f"{path}: is not JSON")
-    assert keeper.login(TEXT, PEER, 0) is not None
-    path.unlink()
-    assert keeper.reload() == (f"{path}: cannot be read: No such file or directory",)
-    assert keeper.login(TEXT, PEER, 0) is not None
-
-
 def test_without_a_file_there_is_nothing_to_reload_or_to_write() -> None:
     for keeper in (authenticator(), authenticator(tokens=True)):
         assert keeper.reload() == ()
@@ -170,15 +158,3 @@ def test_the_day_of_a_use_outlives_the_daemon(tmp_path: Path) -> None:
     keeper.login("wrong", PEER, 0)
     assert keeper.write_usage() == ""
     assert Authenticator(Tokens.load(path)).usage.days == {ENTRY.id: "1970-01-01"}
-
-
-def test_days_that_cannot_be_written_are_told_of_once(tmp_path: Path) -> None:
-    path = written(tmp_path / "tokens.json", ENTRY)
-    (tmp_path / "tokens.json.used").mkdir()
-    days = iter(range(100))
-    keeper = Authenticator(Tokens.load(path), wall_ms=lambda: next(days) * 86_400_000)
-    told = []
-    for _ in range(3):
-        assert keeper.login(TEXT, PEER, 0) is not None
-        told.append(keeper.write_usage())
-    assert told == ["Is a directory", "", ""]

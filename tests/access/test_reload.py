@@ -131,6 +131,8 @@ def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
     ]
     assert entrance.authenticator.login(TEXT, PEER, 0) is None
     Authority(tmp_path).files()
+    written(tmp_path / "tokens.json", made(2)[1])
+    entrance.authenticator.reload()
     (tmp_path / "tokens.json").write_text("[]")
     entrance.reload(told.log)
     bad, good = told.lines()
@@ -138,6 +140,7 @@ def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
         "error the tokens are not read again: the old ones stay"
         f' reason="{settings.auth_tokens}: must be an object of '
     )
+    assert entrance.authenticator.login(made(2)[0], PEER, 0) is not None
     assert good.startswith("info the certificate was read again")
     AccessControl.open(Config()).reload(told.log)
     assert told.lines() == [

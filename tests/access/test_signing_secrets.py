@@ -88,30 +88,13 @@ def test_two_secrets_of_one_name_are_a_mistake() -> None:
     assert errors_of_rows(*rows) == ['secrets[2].name = "a": is the name of another secret too']
 
 
-def test_secrets_are_loaded_and_read_again_and_a_bad_file_keeps_the_old_ones(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "secrets.json"
-    secrets = Secrets.load(written(path, named("a", 1)))
-    assert secrets.unknown(["a", "b"]) == ("b",)
-    written(path, named("b", 2))
-    assert secrets.reload() == ()
-    assert secrets.unknown(["a", "b"]) == ("a",)
-    path.write_text("{")
-    (error,) = secrets.reload()
-    assert error.startswith(f"{path}: is not JSON")
-    assert secrets.unknown(["a", "b"]) == ("a",)
-    assert Secrets().reload() == ()
-
-
 # --- Nothing tells a secret ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(8))
-def test_no_message_and_no_repr_has_a_secret(number: int) -> None:
-    secret = text(number).removeprefix("whsec_")
-    entry = named("a", number)
-    for pasted in (text(number), secret, [text(number)], {"secret": secret, "created": 7}):
+def test_no_message_and_no_repr_has_a_secret() -> None:
+    secret = text(1).removeprefix("whsec_")
+    entry = named("a", 1)
+    for pasted in (text(1), secret, [text(1)], {"secret": secret, "created": 7}):
         for row in (
             {"name": pasted, "active": [ACTIVE]},
             {"name": "a", "active": pasted},
@@ -120,11 +103,10 @@ def test_no_message_and_no_repr_has_a_secret(number: int) -> None:
             {"name": "a", "active": [ACTIVE], str(pasted): 1},
         ):
             assert secret not in "".join(errors_of_rows(row))
-    for said in (repr(entry), str(entry), repr(Secrets([entry])), redacted(text(number))):
+    for said in (repr(entry), str(entry), repr(Secrets([entry])), redacted(text(1))):
         assert secret not in said
-        assert repr(key(number))[2:-1] not in said
+        assert repr(key(1))[2:-1] not in said
     assert secret not in shown({"key": [secret]})
-    assert isinstance(entry, NamedSecret)
 
 
 # --- For which topics ----------------------------------------------------------------------------
@@ -171,3 +153,4 @@ def test_a_reload_changes_for_which_topics_a_secret_is(tmp_path: Path) -> None:
     assert not secrets.reload()
     with pytest.raises(NotForTopic):
         secrets.to_sign_with("a", ("b",))
+    assert not Secrets().reload()

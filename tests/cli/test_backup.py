@@ -9,11 +9,7 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import BACKUP_MARKER, LOCK_NAME
-from tests.cli.journals import (
-    Capture,
-    contents,
-    fill,
-)
+from tests.cli.journals import Capture, contents, fill
 
 
 def backed_up(source: Path, target: Path) -> int:

@@ -22,25 +22,18 @@ from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
     ("line", "message"),
     [
         ("-x", "unknown flag: -x"),
-        ("-Vx", "unknown flag: -x"),
         ("--", "unknown flag: --"),
-        ("--port 1", "unknown flag: --"),
         ("-", "unknown argument: -"),
         ("serve", "unknown argument: serve"),
-        ("-V serve", "unknown argument: serve"),
-        ("-p", "flag requires an argument: -p"),
         ("-Vp", "flag requires an argument: -p"),
-        ("-p x", "-l 127.0.0.1 -p x must have a port from 0 to 65535"),
         ("-p 65536", "-l 127.0.0.1 -p 65536 must have a port from 0 to 65535"),
         ("-l unix:", "-l unix: -p 11300 must have a path after unix:"),
-        ("-z 99x", "-z takes a whole number, not '99x'"),
         ("-z -1", "-z takes a whole number, not '-1'"),
         ("-s 1MiB", "-s takes a whole number, not '1MiB'"),
         ("-f 0.5", "-f takes a whole number, not '0.5'"),
         ("--compat", "flag requires an argument: --compat"),
         ("--compat=", "flag requires an argument: --compat"),
         ("--compat 1.11", "--compat takes 1.12 or 1.13, not '1.11'"),
-        ("--compat=new", "--compat takes 1.12 or 1.13, not 'new'"),
         ("--compatible=1.12", "unknown flag: --"),
     ],
 )
@@ -62,29 +55,22 @@ def test_an_empty_argument_is_none() -> None:
     ("line", "request_"),
     [
         ("", Invocation(listen=TcpAddress("127.0.0.1", 11300))),
-        ("-p 0", Invocation(listen=TcpAddress("127.0.0.1", 0))),
         ("-l ::1 -p 5", Invocation(listen=TcpAddress("::1", 5))),
         ("-l localhost", Invocation(listen=TcpAddress("localhost", 11300))),
         ("-l unix:/run/b.sock -p 5", Invocation(listen=UnixAddress("/run/b.sock"))),
         ("-b dir", Invocation(data_dir="dir", sync_interval_ms=50)),
-        ("-b dir -f 0", Invocation(data_dir="dir", sync_interval_ms=0)),
-        ("-b dir -f 200", Invocation(data_dir="dir", sync_interval_ms=200)),
-        ("-b dir -F", Invocation(data_dir="dir", sync_interval_ms=None)),
         ("-F -f 7", Invocation(sync_interval_ms=7)),
         ("-f 7 -F", Invocation(sync_interval_ms=None)),
         ("-p 1 -p 2", Invocation(listen=TcpAddress("127.0.0.1", 2))),
         ("-u nobody", Invocation(user="nobody")),
         ("-z 10", Invocation(body_bytes_max=10)),
-        ("-z 0", Invocation(body_bytes_max=0)),
+        ("-z 1073741824", Invocation(body_bytes_max=1_073_741_824)),
         ("-s 10000", Invocation(segment_bytes=12_288)),
         ("-s 4294967296", Invocation(segment_bytes=limits.JOURNAL_SEGMENT_BYTES_MAX)),
-        ("-VVV", Invocation(is_verbose=True)),
         ("-p11300 -f0", Invocation(sync_interval_ms=0)),
-        ("-VFbdir", Invocation(is_verbose=True, sync_interval_ms=None, data_dir="dir")),
         ("-VFb dir", Invocation(is_verbose=True, sync_interval_ms=None, data_dir="dir")),
         ("-b -p", Invocation(data_dir="-p", sync_interval_ms=50)),
         ("-b --compat=1.12", Invocation(data_dir="--compat=1.12", sync_interval_ms=50)),
-        ("-V --compat=1.12", Invocation(is_verbose=True, compat=Compat.V1_12)),
         ("-v", Invocation(answer=VERSION)),
         ("--compat=1.12 --compat 1.13", Invocation(compat=Compat.V1_13)),
         ("--compat 1.12", Invocation(compat=Compat.V1_12)),
@@ -99,7 +85,7 @@ def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Invocation
     [
         ("-c", "-c is ignored"),
         ("-n", "-n is ignored"),
-        ("-z 1073741825", "-z 1073741825 was set to 1073741824"),
+        ("-z 99999999999999999999", "-z 99999999999999999999 was set to 1073741824"),
         ("-s 512", "-s 512 was set to 4096"),
         ("-f 3600001", "-f 3600001 was set to 3600000"),
         (
@@ -110,11 +96,6 @@ def test_flags_mean_what_they_mean_to_beanstalkd(line: str, request_: Invocation
 )
 def test_what_is_accepted_differently_is_said(line: str, warning: str) -> None:
     assert parse(line.split()).warnings == (warning,)
-
-
-def test_the_longest_body_is_as_in_beanstalkd() -> None:
-    assert parse(["-z", "1073741824"]) == Invocation(body_bytes_max=1_073_741_824)
-    assert parse(["-z", "9" * 60]).body_bytes_max == 1_073_741_824
 
 
 def test_an_answer_ends_the_reading() -> None:
@@ -269,19 +250,13 @@ def test_a_user_who_cannot_read_the_modules_is_named_with_their_folder(
 
 @pytest.mark.thorough
 def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -> None:
-    heavy = {"aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl"}
-    heavy |= {
-        "ctypes.util",
-        "dataclasses",
-        "datetime",
-        "fnmatch",
-        "inspect",
-        "ipaddress",
-        "platform",
+    heavy = {
+        *("aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl", "shlex"),
+        *("ctypes.util", "dataclasses", "datetime", "fnmatch", "inspect", "ipaddress", "platform"),
+        *("subprocess", "tomllib", "delayd.access.token_entries", "delayd.access.tokens"),
+        *("delayd.http", "delayd.commit", "delayd.journal.journal", "delayd.metrics"),
+        *("delayd.snapshots", "delayd.net.tls"),
     }
-    heavy |= {"shlex", "subprocess", "tomllib"}
-    heavy |= {"delayd.access.token_entries", "delayd.access.tokens", "delayd.http", "delayd.commit"}
-    heavy |= {"delayd.journal.journal", "delayd.metrics", "delayd.snapshots", "delayd.net.tls"}
     assert not heavy & imported_by("delayd.cli.beanstalkd", "delayd.service")
 
 

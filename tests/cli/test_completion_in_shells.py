@@ -36,11 +36,7 @@ ASKED = {
 @pytest.mark.parametrize("shell", ASKED)
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [
-        ("delayd ser", ["serve"]),
-        ("delayd config ch", ["check"]),
-        ("delayd put --on", ["--on-conflict"]),
-    ],
+    [("delayd config ch", ["check"]), ("delayd put --on", ["--on-conflict"])],
 )
 def test_the_shell_loads_the_script_and_completes_a_command(
     shell: str, words: str, completed: list[str], tmp_path: Path

@@ -112,6 +112,7 @@ def test_what_is_wrong_with_the_data_directory(
         (file("auth.tokens", None), "wrong", "auth.tokens", "/etc/f is not there"),
         (file("tls.key", 0o600, is_readable=False), "wrong", "tls.key", "1000 cannot read"),
         (file("tls.key", 0o644), "warning", "tls.key", "others may read /etc/f (mode 0644)"),
+        (file("auth.tokens", 0o660), "warning", "auth.tokens", "others may read /etc/f"),
         (file("postgres.password_file", 0o644), "wrong", "postgres.password_file", "start refuses"),
         (file("postgres.password_file", 0o660), "wrong", "postgres.password_file", "(mode 0660)"),
         (file("the configuration", 0o666), "wrong", "the configuration", "every user may change"),

@@ -13,19 +13,13 @@ from tests.cli.talking import Nowhere
 
 COMMANDS: Final = (
     *("put mail x", "put mail --ndjson -", "reserve mail --wait 0s", "jobs mail", "jobs"),
-    *(
-        "jobs mail --bodies --json",
-        "peek 7",
-        "peek --topic mail",
-        "cancel 7",
-        "kick 7",
-        "top --once",
-    ),
+    *("jobs mail --bodies --json", "peek 7", "peek --topic mail", "cancel 7", "kick 7"),
     *("reschedule 7 --delay 1h", "change 7 --priority 1", "topics", "topics mail", "pause mail 1s"),
     *("resume mail", "clear mail --yes", "clear mail --dry-run", "calendar", "policy get mail"),
     *("policy set mail jobs_max=1", "policy clear mail", "dead list", "dead list mail"),
     *("dead show 7", "dead redrive mail --yes", "stats", "stats --json", "stats --metrics"),
-    *("top --json", "cancel --topic mail --prefix a --yes", "work mail --drain -- true"),
+    *("top --once", "top --json", "work mail --drain -- true"),
+    "cancel --topic mail --prefix a --yes",
 )
 TABLE: Final = (
     b'{"name":"mail","delayed":0,"ready":0,"reserved":0,"buried":0,"urgent":0,"waiting":0,'

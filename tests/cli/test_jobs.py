@@ -129,17 +129,9 @@ def test_a_watched_list_has_no_patience_so_that_an_outage_is_said_at_once(
 
 HOSTILE = "a\u202e\u2066\ufeff\x1b[2J\x9b\U000e0041\u2028\ue000" + "\u0301" * 50
 SHOWING = (
-    "dead list mail",
-    "dead list mail --json",
-    "dead show 1",
-    "dead show 1 --json",
-    "jobs mail --bodies",
-    "jobs mail --json --bodies",
-    "peek 1",
-    "peek 1 --json",
-    "reserve other --json",
-    "top --once",
-    "top --once --json",
+    *("dead list mail", "dead list mail --json", "dead show 1", "dead show 1 --json"),
+    *("jobs mail --bodies", "jobs mail --json --bodies", "peek 1", "peek 1 --json"),
+    *("reserve other --json", "top --once", "top --once --json"),
 )
 
 

@@ -9,14 +9,7 @@ from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
-from tests.cli.journals import (
-    SEGMENT_BYTES,
-    START_MS,
-    Capture,
-    fill_with_snapshot,
-    lines_of,
-    work,
-)
+from tests.cli.journals import SEGMENT_BYTES, START_MS, Capture, fill_with_snapshot, lines_of, work
 
 # --- check ---------------------------------------------------------------------------------------
 

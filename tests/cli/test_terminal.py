@@ -15,17 +15,12 @@ from tests.servers import executable
 
 COMMANDS = (
     "delayd-beanstalkd -h",
-    "delayd-beanstalkd -v",
     "delayd --help",
     "delayd --version",
     "delayd version",
-    "delayd serve --help",
-    "delayd token list --tokens {tokens}",
     "delayd token list --json --tokens {tokens}",
-    "delayd journal --help",
     "delayd journal check {journal}",
     "delayd journal dump {journal}",
-    "delayd journal dump --json {journal}",
 )
 UNBUFFERED = {"delayd-beanstalkd -h", "delayd version", "delayd journal dump {journal}"}
 """Also where Python writes through."""

@@ -76,9 +76,8 @@ def test_so_many_are_accepted_in_a_turn(rig_of: Make) -> None:
     assert len(rig.accepted) == limits.ACCEPTS_PER_TURN + 7
 
 
-@pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
-def test_a_client_that_left_before_it_was_accepted_is_ignored(rig_of: Make, error: int) -> None:
-    rig = rig_of([error, None])
+def test_a_client_that_left_before_it_was_accepted_is_ignored(rig_of: Make) -> None:
+    rig = rig_of([errno.ECONNABORTED, None])
     rig.turn()
     assert not rig.accepted
     rig.turn()

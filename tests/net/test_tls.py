@@ -151,14 +151,6 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
 # --- New certificates ----------------------------------------------------------------------------
 
 
-def test_a_living_context_shows_the_new_certificate(authority: Authority) -> None:
-    files = authority.files("old.example.net")
-    server, client = server_context(files), authority.client()
-    assert shake_hands(server, client, "old.example.net").server_name == "old.example.net"
-    renew(server, authority.files("new.example.net"))
-    assert shake_hands(server, client, "new.example.net").server_name == "new.example.net"
-
-
 def test_a_context_stays_as_it_was_when_the_new_files_are_wrong(authority: Authority) -> None:
     files = authority.files("old.example.net")
     assert files.key is not None
