@@ -290,17 +290,6 @@ async def test_an_attempt_that_is_cancelled_leaves_no_answer_to_the_next(redis: 
     await sink.close()
 
 
-async def test_nothing_that_redis_acknowledged_is_lost_when_it_is_killed_under_load(
-    redis: Broker,
-) -> None:
-    sink = sink_of("redis", url=f"redis://{HOST}:{redis.port}", stream="due")
-    await deliver_all(sink, redis)
-    await sink.close()
-    async with ask_redis(redis) as ask:
-        arrived = [fields[b"message_id"].decode() for _, fields in await ask.xrange("due")]
-    assert set(arrived) == {f"m{number}" for number in range(LOAD)}
-
-
 # --- AMQP ----------------------------------------------------------------------------------------
 
 

@@ -264,9 +264,8 @@ def test_sigterm_lets_the_command_finish_and_takes_no_more_jobs(
     assert client.topic(topic).ready == 1
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_kills_what_runs_and_no_attempt_is_counted(
-    daemon: Daemon, client: Client, topic: str, tmp_path: Path, second: signal.Signals
+    daemon: Daemon, client: Client, topic: str, tmp_path: Path
 ) -> None:
     job = client.put(topic, "x", retry="2h")
     script = f"touch {tmp_path}/began; sleep 600"
@@ -275,9 +274,9 @@ def test_a_second_signal_kills_what_runs_and_no_attempt_is_counted(
     worker.send_signal(signal.SIGTERM)
     assert worker.stderr is not None
     worker.stderr.readline()
-    worker.send_signal(second)
+    worker.send_signal(signal.SIGINT)
     worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == 128 + second
+    assert worker.returncode == 128 + signal.SIGINT
     found = client.get(job.id)
     assert (found.state, found.attempts, found.history) == ("ready", 0, ())
 
@@ -304,16 +303,6 @@ def test_a_worker_waits_for_a_daemon_that_is_not_there_yet() -> None:
     assert worker.returncode == Exit.OK
 
 
-PLAIN: Final = """
-import os, signal
-from delayd.client import Client, Worker
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
-with Client(os.environ["DELAYD_URL"]) as client:
-    worker = Worker(client, "mail", lambda job: print(job.text, end="", flush=True), concurrency=8)
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    worker.run()
-"""
 ASYNCIO: Final = """
 import asyncio, os, signal
 from delayd.client import AsyncClient, AsyncWorker
@@ -331,15 +320,11 @@ asyncio.run(main())
 """
 WORKERS: Final = {
     "command": ("-m", "delayd", "work", "mail", "--concurrency", "8", "--", "cat"),
-    "plain": ("-c", PLAIN),
     "asyncio": ("-c", ASYNCIO),
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "protocol"),
-    [("command", "http+unix"), ("plain", "unix"), ("asyncio", "http+unix"), ("asyncio", "unix")],
-)
+@pytest.mark.parametrize(("kind", "protocol"), [("command", "http+unix"), ("asyncio", "unix")])
 def test_an_outage_is_told_once_and_its_end_once(kind: str, protocol: str, tmp_path: Path) -> None:
     sockets = {"http+unix": f"{tmp_path}/http", "unix": f"{tmp_path}/line"}
     flags = ("--http", f"unix:{tmp_path}/http", "--line", f"unix:{tmp_path}/line")
@@ -366,19 +351,6 @@ def test_an_outage_is_told_once_and_its_end_once(kind: str, protocol: str, tmp_p
     assert back.removeprefix("delayd: ") == "the daemon is back\n"
     assert [line for line in rest.splitlines() if "delayd: stopping" not in line] == []
     assert worker.returncode == Exit.OK
-
-
-def test_ctrl_c_ends_a_program_with_a_worker_as_sigterm_does(
-    daemon: Daemon, client: Client
-) -> None:
-    worker = started(f"http://{daemon.http_listens_on}", "-c", PLAIN)
-    client.put("mail", "x")
-    assert worker.stdout is not None
-    assert worker.stdout.read(1) == "x"
-    worker.send_signal(signal.SIGINT)
-    _out, err = worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == Exit.OK
-    assert err == "stopping when the jobs in hand are finished; a second signal gives them back\n"
 
 
 def test_a_command_talks_to_the_daemon_of_its_worker(
