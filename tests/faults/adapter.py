@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
+from unittest import mock
 
 import delayd.commit
 import delayd.core.background_tasks
@@ -344,11 +345,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.core.log_space, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
         (delayd.journal.segment, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),
     )
-    before = [(module, name, getattr(module, name)) for module, name, _ in changed]
-    for module, name, value in changed:
-        setattr(module, name, value)
-    try:
+    with contextlib.ExitStack() as patches:
+        for module, name, value in changed:
+            patches.enter_context(mock.patch.object(module, name, value))
         yield
-    finally:
-        for module, name, value in before:
-            setattr(module, name, value)

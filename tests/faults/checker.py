@@ -15,12 +15,10 @@ It does not know how the daemon works; `history` says what it is told.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from tests.faults.digests import Violation
 from tests.faults.history import Entry, Seen, as_bytes, as_seen
-from tests.faults.judge import ClearedJobs, Gone
-from tests.faults.several import Several
+from tests.faults.laws import Laws
 from tests.faults.states import (
     ABSENT,
     BY_HOLDER,
@@ -28,21 +26,90 @@ from tests.faults.states import (
     BY_KEY,
     FOREVER,
     FROM_WITHIN,
+    GONE,
+    ROUNDING_MS,
     SWEEPING,
     WIDE,
+    Context,
     Job,
     Operation,
     State,
     Way,
+    after,
+    excused,
     fits,
     is_ruled,
+    reachable,
 )
 
 NOTES_FROM: Final = 1 << 40
 """Numbers for operations that the history has none for."""
 
 
-__all__ = ["Checker", "Violation", "violations"]
+class Violation(NamedTuple):
+    """A promise that was broken, and by what."""
+
+    invariant: str
+    why: str
+    operations: tuple[int, ...] = ()
+
+
+class Digests:
+    """The states there were, by the frame after which they were the case: I8 and I10.
+
+    The state that a start finds is that after some frame, and no reply had left that depended on a
+    later one.
+    """
+
+    def __init__(self) -> None:
+        self._prefixes: dict[int, object] = {}
+        self._acked = 0
+
+    def take(self, note: dict[str, object]) -> Iterator[Violation]:
+        """Take a note of the history; yield what it shows to be broken."""
+        if note["what"] == "prefix":
+            sequence, acked = note["sequence"], note.get("acked", 0)
+            assert isinstance(sequence, int)
+            assert isinstance(acked, int)
+            self._prefixes[sequence] = note["digest"]
+            self._acked = max(self._acked, acked)
+        elif note["what"] == "recovered":
+            found = max(
+                (n for n in self._prefixes if self._prefixes[n] == note["digest"]), default=-1
+            )
+            if found < self._acked:
+                why = f"the state is that after none of the frames from {self._acked} on"
+                yield Violation("I8", why if found < 0 else f"{why}, but of {found}")
+            else:
+                self._prefixes = {n: kept for n, kept in self._prefixes.items() if n <= found}
+        elif note["what"] == "same" and note["left"] != note["right"]:
+            yield Violation("I10", f"{note['of']} differ")
+
+
+class ClearedJobs(NamedTuple):
+    """What had been begun when a stop cut a put short."""
+
+    stopped_ms: float
+    how: str
+    cut: list[Operation]
+    """Who may have been given the job before, and who may have left."""
+
+
+class Gone(NamedTuple):
+    """A reserve that nobody will hear the end of."""
+
+    reserve: Operation
+    closed_ms: float
+    """When its connection closed."""
+    closed: int
+    """And how many entries there were."""
+
+
+def concerns(operation: Operation, put: Operation) -> bool:
+    """Tell whether an operation by key, or on a topic, may be about what was put."""
+    is_there = operation.topic == put.topic
+    key = put.text("key")
+    return is_there and (operation.kind in WIDE or (bool(key) and operation.text("key") == key))
 
 
 def violations(
@@ -59,8 +126,54 @@ def violations(
     return checker.violations
 
 
-class Checker(Several):
-    """Takes a history entry by entry."""
+class Checker:
+    """Takes a history entry by entry: knows jobs, and what is open."""
+
+    def __init__(self, late_ms_max: float = FOREVER, loss_ms: float = 0) -> None:
+        self.violations: list[Violation] = []
+        self._late_ms = late_ms_max
+        self._loss_ms = loss_ms
+        self._operations: dict[int, Operation] = {}
+        """Those without an end."""
+        self._jobs: dict[int, Job] = {}
+        self._broken: set[int] = set()
+        """Jobs about which enough has been said."""
+        self._told: set[int] = set()
+        """Their puts."""
+        self._nameless: dict[bytes, Operation] = {}
+        """Puts whose id nobody has been told, by body."""
+        self._ghosts: dict[int, ClearedJobs] = {}
+        """Of those that a stop cut short."""
+        self._refused: dict[bytes, Operation] = {}
+        self._reserves: dict[int, Operation] = {}
+        """Reserves without an end: any job may have been handed out to them."""
+        self._left: Counter[int] = Counter()
+        """How many jobs may still come of each of them."""
+        self._first: dict[object, Operation] = {}
+        """The first reserve of each batch."""
+        self._gone: list[Gone] = []
+        """Those whose connection has closed since the last start."""
+        self._closes: dict[int, Operation] = {}
+        self._batches: dict[object, list[Operation]] = {}
+        """Puts that were sent in one piece."""
+        self._sweeps: list[Operation] = []
+        """Whatever was to empty a topic."""
+        self._handed: dict[object, list[int]] = {}
+        """Jobs that were handed out in one piece."""
+        self._closed = 0
+        self._entries = 0
+        self._now_ms: float = 0
+        self._started_ms: float = 0
+        self._has_sync_failed = False
+        self._digests = Digests()
+        self._laws = Laws(keeps_all=loss_ms > 0)
+        self._by_key: dict[tuple[str, str], set[int]] = {}
+        """Jobs that have had a key of a topic, dead ones as well."""
+        self._wide: dict[int, Operation] = {}
+        """Operations without an end that may be about more than one job."""
+        self._past: list[tuple[int, Operation]] = []
+        """Those of them that have ended since the last start, but may concern a job that nobody has
+        heard of yet; and how many entries there were when they ended."""
 
     def take(self, entry: Entry) -> None:
         """Take the next entry."""
@@ -443,3 +556,356 @@ class Checker(Several):
                     "I5", "a put happened, the one sent before it not", None, earlier, later
                 )
                 return
+
+    # --- What may be the case of a job ----------------------------------------------------------
+
+    def _break(self, invariant: str, why: str, job: Job | None, *more: Operation) -> None:
+        numbers = [*(job.operations if job else ()), *(each.number for each in more)]
+        self.violations.append(Violation(invariant, why, tuple(dict.fromkeys(numbers))))
+        if job:
+            self._told.add(job.put.number)
+            self._broken.add(job.job_id)
+            del self._jobs[job.job_id]
+
+    def _job(self, job_id: int, body: bytes, *about: Operation) -> Job | None:
+        """Return the job of this id; one that shows for the first time is known by its body."""
+        job = self._jobs.get(job_id)
+        if job and not self._may_have(job, body) and body in self._nameless and job.may_be_lost:
+            del self._jobs[job_id]  # and its id was given anew
+            job = None
+        if job is None and job_id not in self._broken:
+            put = self._nameless.pop(body, None)
+            if put is None:
+                self._invented(job_id, body, about)
+                return None
+            job = self._made(job_id, put)
+        if job and not self._may_have(job, body):
+            self._break("I3", f"job {job_id} has another body than it was put with", job, *about)
+            return None
+        return job
+
+    def _made(self, job_id: int, put: Operation) -> Job:
+        """Return a job that has shown for the first time, and that this put has made, or another
+        one under the same key whose answer is still to come.
+        """
+        job = Job(job_id, put, {(ABSENT, frozenset())}, {put.number: put}, {put.number})
+        job.operations.append(put.number)
+        self._jobs[job_id] = job
+        key = put.text("key")
+        if key:
+            self._by_key.setdefault((put.topic, key), set()).add(job_id)
+        late = [each for ended, each in self._past if ended > put.begun and concerns(each, put)]
+        begun = [each for each in self._wide.values() if concerns(each, put)]
+        job.open |= {each.number: each for each in begun}
+        job.creators |= {each.number for each in (*begun, *late) if each.kind == "put"}
+        self._come_back(job, late)
+        if put.number in self._ghosts:
+            stopped_ms, how, cut = self._ghosts[put.number]
+            states = {state for state, _ in self._reachable(job, stopped_ms, *cut, *late)}
+            if how == "stop":
+                states |= self._let_go(states, stopped_ms)
+            job.ways = {(state._replace(holder=None), frozenset()) for state in states}
+            job.open.clear()
+        elif late:
+            ways = self._reachable(job, self._now_ms, *late)
+            numbers = {sign * each.number for each in late for sign in (1, -1)}
+            job.ways = {(state, done - numbers) for state, done in ways}
+        return job
+
+    def _come_back(self, job: Job, late: list[Operation]) -> None:
+        """Let a job be one that connections held which closed before anybody spoke of it.
+
+        Meanwhile somebody may have put another one under its key. But for that, and where no rule
+        holds, it is what it was.
+        """
+        begun = job.open | {each.number: each for each in late}
+        puts = [begun[number] for number in job.creators]
+        since, since_ms = min(put.begun for put in puts), min(put.at_ms for put in puts)
+        ghost = self._ghosts.get(job.put.number)
+        now_ms = self._now_ms if ghost is None else ghost.stopped_ms
+        context = Context(now_ms, self._laws.of, job.creators)
+        gone = [each for each in self._gone if each.closed > since]
+        ways = reachable(set(job.ways), begun, context) if gone else set[Way]()
+        for reserve, closed_ms, _ in gone:
+            then = context._replace(now_ms=closed_ms)
+            close = Operation(0, "close", reserve.client, since_ms, {})
+            held = {(each, done) for state, done in ways for each in after(state, reserve, then)}
+            back = reachable(held, begun, then)
+            mine = {way for way in back if way[0].holder == reserve.client}
+            job.returned |= {state for state, _ in mine}
+            if self._loss_ms:
+                job.past.append((closed_ms, mine))
+            back = back - mine
+            back |= {(each, done) for state, done in mine for each in after(state, close, then)}
+            ready = {
+                (state.job, state.priority, done)
+                for state, done in ways
+                if state.kind == "waiting" and state.lo <= closed_ms
+            }
+            new = {
+                (state, done)
+                for state, done in back
+                if state.kind != "waiting"
+                or state.hi > closed_ms + ROUNDING_MS
+                or (state.job, state.priority, done) not in ready
+            }
+            ways |= reachable(new, begun, context)
+            job.ways |= new
+        job.reserved = self._entries if job.returned else 0
+
+    def _may_have(self, job: Job, body: bytes) -> bool:
+        """Tell whether the job may have this body by now."""
+        if any(state.job.body == body for state, _ in job.ways) or job.put.body == body:
+            return True
+        return any(each.body == body for each in job.open.values())
+
+    def _invented(self, job_id: int, body: bytes, about: tuple[Operation, ...]) -> None:
+        self._broken.add(job_id)
+        if body in self._refused:
+            why = f"job {job_id} is there, and its put was refused"
+            self._break("I4", why, None, self._refused[body], *about)
+            return
+        for put in self._nameless.values():
+            if put.body.startswith(body) or body.startswith(put.body):
+                self._break("I4", f"job {job_id} is a part of what was put", None, put, *about)
+                return
+        self._break("I3", f"job {job_id} was put by nobody", None, *about)
+
+    def _reachable(self, job: Job, now_ms: float, *more: Operation) -> set[Way]:
+        """Return all that may be the case by now."""
+        places = self._laws.reached_from(job.topics)
+        begun = {each.number: each for each in more} | job.open | self._closes
+        for number, reserve in self._reserves.items():
+            topics = reserve.what.get("topics")
+            if not isinstance(topics, list | tuple) or not places.isdisjoint(topics):
+                begun[number] = reserve
+        ways = {way for way in job.ways if all(abs(number) in begun for number in way[1])}
+        holders = {state.holder for state, _ in ways} | {
+            each.client for each in (*more, *self._reserves.values())
+        }
+        for number, close in self._closes.items():
+            if close.client not in holders:
+                del begun[number]
+        return reachable(ways, begun, Context(now_ms, self._laws.of, job.creators))
+
+    def _happened(
+        self, job: Job, operation: Operation, now_ms: float, body: bytes | None = None
+    ) -> None:
+        """Keep the ways in which the operation has happened, to a job with this body."""
+        number = operation.number
+        job.changed = self._entries
+        ways = self._reachable(job, now_ms, operation)
+        kept = {
+            (state, done - {number})
+            for state, done in ways
+            if number in done and (body is None or state == GONE or state.job.body == body)
+        }
+        if operation.kind == "reserve":
+            # Its reply does not wait for a sync, neither of this nor of what made it possible.
+            job.before |= {state for state, done in ways if number not in done}
+            job.reserved = self._entries
+            self._is_written(job)
+        else:
+            self._is_durable(job, operation, now_ms)
+        if kept:
+            job.open.pop(number, None)
+            self._keep(job, kept, now_ms, {way for way in ways if number not in way[1]})
+            return
+        states = {state for state, _ in ways}
+        kinds = {state.kind for state in states}
+        bodies = {state.job.body for state in states if state.kind not in {"absent", "gone"}}
+        if body is not None and bodies and body not in bodies:
+            invariant, why = "I3", "has another body"
+        elif kinds <= {"gone"}:
+            invariant, why = "I2", "was deleted before"
+        elif "held" in kinds:
+            invariant, why = "I7", "is held by somebody else"
+        elif operation.kind == "reserve" and "waiting" in kinds:
+            invariant, why = "I6", "comes early"
+        else:
+            invariant, why = "I4", f"can only be {', '.join(sorted(kinds))}"
+        said = f"{operation.kind} of job {job.job_id} at {now_ms}, which {why}"
+        self._break(invariant, said, job, operation)
+
+    def _is_durable(self, job: Job, operation: Operation, now_ms: float) -> None:
+        """Something was changed and acknowledged: so is all that was written of the job before."""
+        if operation.begun > job.reserved:
+            if self._loss_ms and job.before:
+                job.past.append((now_ms, {(state, frozenset()) for state in job.before}))
+            job.returned.clear()
+            job.before.clear()
+            self._is_written(job, now_ms)
+        else:
+            context = Context(now_ms, self._laws.of)
+            job.before = {
+                later for state in job.before for later in after(state, operation, context)
+            }
+
+    def _is_written(self, job: Job, durable_ms: float = FOREVER) -> None:
+        """Something of the job was written: time does not go back to before, unless it is lost.
+
+        `durable_ms`: and it was acknowledged then, so that it is lost as other things are.
+        """
+        if job.undone:
+            job.undone_past.append((FOREVER, set(job.undone)))
+            job.undone.clear()
+        if durable_ms < FOREVER:
+            job.undone_past = [
+                (min(until_ms, durable_ms), states)
+                for until_ms, states in job.undone_past
+                if self._loss_ms
+            ]
+
+    def _show_reserves(
+        self, job: Job, ways: set[Way], kept: set[Way], *, is_from_within: bool = False
+    ) -> None:
+        """Keep what the job was before reserves which show before they are answered.
+
+        `ways` are those that were possible until now. That somebody was refused a job shows that it
+        was handed out, and does not make it durable; `is_from_within`: nor anything else it shows.
+        """
+        dropped = ways - kept
+        if is_from_within:
+            before = {state for state, _ in dropped} - {state for state, _ in kept}
+        else:
+            shown = {number for _, done in kept for number in done} & self._reserves.keys()
+            before = {state for state, done in dropped if not shown <= done}
+        if before:
+            job.before |= before
+            job.reserved = self._entries
+
+    def _keep(self, job: Job, ways: set[Way], now_ms: float, before: Iterable[Way] = ()) -> None:
+        """Keep these ways, and what a power cut may bring back: what could be the case until now.
+
+        `before` are the ways in which that which was just heard of has not happened yet: what is
+        unknown may have happened first, and be all that a power cut leaves.
+        """
+        if self._loss_ms:
+            past = job.ways.union(before)
+            if past != ways:
+                job.past.append((now_ms, past))
+        job.ways = ways
+
+    def _let_go(self, states: set[State], at_ms: float) -> set[State]:
+        """Return what becomes of jobs in hand when the daemon closes all connections."""
+        return {
+            excused(state, law, 0, at_ms + ROUNDING_MS)
+            for state in states
+            if state.kind == "held"
+            for law in self._laws.of(state.job.topic, 0)
+        }
+
+    # --- Operations by key, and on whole topics -------------------------------------------------
+    #
+    # An answer to one by key does not say which job it was about: the one that had the key. While
+    # that is not known every job that may have it is a candidate, and the answer chooses; `-number`
+    # among the operations done in a way says that it was about another.
+
+    def _concerned(self, operation: Operation) -> Iterator[Job]:
+        """Yield the jobs that an operation by key, or on a whole topic, may be about."""
+        if operation.kind in WIDE:
+            yield from (job for job in self._jobs.values() if operation.topic in job.topics)
+            return
+        for job_id in self._by_key.get((operation.topic, operation.text("key")), ()):
+            if job_id in self._jobs:
+                yield self._jobs[job_id]
+
+    def _open_to(self, operation: Operation) -> list[Job]:
+        """Return the jobs that it may have happened to."""
+        return [job for job in self._jobs.values() if operation.number in job.open]
+
+    def _ok_of_many(self, operation: Operation, at_ms: float) -> None:
+        """Narrow what it was about: one job that had the key, or all that lay in the topic."""
+        del self._wide[operation.number]
+        if operation.kind in WIDE:
+            self._past.append((self._entries, operation))
+        number = operation.number
+        chosen = []
+        for job in self._open_to(operation):
+            ways = self._reachable(job, at_ms)
+            if operation.kind in SWEEPING:
+                self._swept(job, operation, ways, at_ms)
+            elif operation.kind in WIDE:
+                self._end(job, operation, ways, {number, -number}, at_ms)
+            elif any(number in done for _, done in ways):
+                chosen.append((job, ways))
+            else:
+                self._end(job, operation, ways, {-number}, at_ms)
+        if operation.kind in WIDE:
+            return
+        if not chosen and not self._nameless:
+            why = f"{operation.kind} was acknowledged, and no job has the key"
+            self._break("I11", why, None, operation)
+        for job, ways in chosen:
+            fates = {number} if len(chosen) == 1 and not self._nameless else {number, -number}
+            if len(fates) == 1:
+                self._is_written(job, at_ms)
+            self._end(job, operation, ways, fates, at_ms)
+
+    def _swept(self, job: Job, operation: Operation, ways: set[Way], at_ms: float) -> None:
+        """A topic was emptied: a job that lay there is gone."""
+        number = operation.number
+        # A job that came, or was changed, while somebody went through the topic may be left out.
+        put = job.put
+        is_old = put.is_cut or (put.end == "ok" and put.ended < operation.begun)
+        is_busy = job.changed >= operation.begun or any(other != number for other in job.open)
+        is_sure = is_old and (operation.kind == "clear" or not is_busy)
+        fates = {number, -number} if is_sure else None
+        self._end(job, operation, ways, fates, at_ms)
+
+    def _end(
+        self, job: Job, operation: Operation, ways: set[Way], fates: set[int] | None, at_ms: float
+    ) -> None:
+        """Keep the ways in which one of these has become of the operation; None: any."""
+        number = operation.number
+        both = {number, -number}
+        kept = {(state, done - both) for state, done in ways if fates is None or done & fates}
+        if kept:
+            before = {way for way in ways if number not in way[1]}
+            if fates == {-number}:
+                self._show_reserves(job, before, {way for way in ways if -number in way[1]})
+            job.open.pop(number, None)
+            job.changed = self._entries
+            self._keep(job, kept, at_ms, before)
+            return
+        states = ", ".join(sorted({state.kind for state, _ in ways}))
+        invariant = "I11" if operation.text("key") else "I4"
+        why = f"{operation.kind} was acknowledged, and job {job.job_id} is {states}"
+        self._break(invariant, why, job, operation)
+
+    def _put_by_key(self, put: Operation, at_ms: float, job_id: int, outcome: str) -> None:
+        """A put under a key has made a job, or something of the one that has the key."""
+        del self._wide[put.number]
+        self._nameless.pop(put.body, None)
+        job = self._jobs.get(job_id)
+        if job and outcome == "created" and put.number not in job.creators:
+            if not job.may_be_lost:
+                self._break("I3", f"job {job_id} was put twice", job, put)
+                return
+            del self._jobs[job_id]  # and its id was given anew
+            job = None
+        if job is None and job_id not in self._broken:
+            if outcome != "created":
+                why = f"job {job_id} is {outcome}, and nobody has put it"
+                self._break("I3", why, None, put)
+                return
+            job = self._made(job_id, put)
+        for other in self._open_to(put):
+            ways = self._reachable(other, at_ms)
+            is_it = other is job
+            if is_it and outcome not in {"kept", "there"}:
+                self._is_durable(other, put, at_ms)
+            self._end(other, put, ways, {put.number if is_it else -put.number}, at_ms)
+
+    def _refused_to_many(self, operation: Operation, at_ms: float, why: str) -> None:
+        """What was by key, or on a whole topic, has not happened to any job."""
+        number = operation.number
+        del self._wide[number]
+        for job in self._open_to(operation):
+            ways = self._reachable(job, at_ms)
+            if why == "NOT_FOUND" and operation.kind in BY_KEY:
+                self._end(job, operation, ways, {-number}, at_ms)
+            else:
+                untouched = {way for way in ways if not {number, -number} & way[1]}
+                job.open.pop(number, None)
+                self._keep(job, untouched, at_ms)

@@ -5,17 +5,27 @@ written there is not covered. A failed sync of the log is noted in the history, 
 (R3): another file of the log was synced, and then the directory.
 """
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable
 
 from tests.rigs.disk import (
     SECTOR_BYTES,
     Piece,
     SimulatedDisk,
+    _carry_out,
     _File,
-    _overwrite,
-    _resize,
-    _Write,
+    _piece_of,
+    _sectors,
 )
+
+Survives = Callable[[Piece], bool]
+"""Which of the un-synced pieces reach the disk."""
+
+
+def some_survive(rng: random.Random) -> Survives:
+    """Let chance decide what of the un-synced reaches the disk, and how much."""
+    share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+    return lambda _piece: rng.random() < share
 
 
 class BusyDisk(SimulatedDisk):
@@ -42,22 +52,14 @@ class BusyDisk(SimulatedDisk):
         begun.end()
 
     def end_sync(self, file: _File, covered: int) -> None:
-        """Make durable what a sync covers, or lose it."""
         is_log = file.name.startswith("segment-")
         try:
-            self._call("sync")
+            super().end_sync(file, covered)
         except OSError:
-            del file.unsynced[:covered]
             if is_log and covered:
                 # A sync that covers nothing has nothing to lose.
                 self._distrust(id(file))
             raise
-        for change in file.unsynced[:covered]:
-            if isinstance(change, int):
-                _resize(file.durable, change)
-            else:
-                _overwrite(file.durable, change.data, change.offset)
-        del file.unsynced[:covered]
         if is_log and self._distrusted and id(file) not in self._distrusted:
             self._is_written_again = True
 
@@ -78,26 +80,25 @@ class BusyDisk(SimulatedDisk):
         self._note("sync failed")
 
     @staticmethod
-    def _crash_file(file: _File, survives: Callable[[Piece], bool] | None) -> None:
+    def _crash_file(file: _File, survives: Survives | None) -> None:
         """Leave of each sector what it was at some moment: a later write of it brings the earlier.
 
-        The disk writes sectors of the page cache, not what somebody once wrote there.
+        The disk writes sectors of the page cache, not what somebody once wrote there. A new length
+        is a sector of its own.
         """
-        if survives is None:
-            SimulatedDisk._crash_file(file, None)
-            return
-        pieces = [piece for change in file.unsynced for piece in _pieces(change)]
+        pieces = [
+            (-1 - each if isinstance(each, int) else each.offset // SECTOR_BYTES, each)
+            for change in file.unsynced
+            for each in _sectors(change)
+        ]
         last = {
             sector: number
-            for number, (sector, offset, data) in enumerate(pieces)
-            if survives(Piece("length" if data is None else "bytes", file.name, offset))
+            for number, (sector, piece) in enumerate(pieces)
+            if survives is not None and survives(_piece_of(file, piece))
         }
-        for number, (sector, offset, data) in enumerate(pieces):
+        for number, (sector, piece) in enumerate(pieces):
             if number <= last.get(sector, -1):
-                if data is None:
-                    _resize(file.durable, offset)
-                else:
-                    _overwrite(file.durable, data, offset)
+                _carry_out(file.durable, piece)
         file.volatile = bytearray(file.durable)
         file.unsynced.clear()
 
@@ -110,29 +111,6 @@ class BusyDisk(SimulatedDisk):
     def has_plans(self) -> bool:
         """Tell whether a fault is still to come."""
         return bool(self._faults)
-
-    def used_bytes(self) -> int:
-        """Return the length of all files together."""
-        return (1 << 62) - self._space_of(1 << 62)
-
-    def _space_of(self, capacity_bytes: int) -> int:
-        before, self.capacity_bytes = self.capacity_bytes, capacity_bytes
-        space_bytes = self._space()
-        self.capacity_bytes = before
-        return space_bytes
-
-
-def _pieces(change: _Write | int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield (sector, offset, bytes) of a write; of a new length, which is a sector of its own."""
-    if isinstance(change, int):
-        yield -1 - change, change, None
-        return
-    start, end = change.offset, change.offset + len(change.data)
-    while start < end:
-        sector = start // SECTOR_BYTES
-        stop = min(end, (sector + 1) * SECTOR_BYTES)
-        yield sector, start, change.data[start - change.offset : stop - change.offset]
-        start = stop
 
 
 class BegunSync:
@@ -147,6 +125,3 @@ class BegunSync:
     def end(self) -> None:
         """Let it end. Raises OSError."""
         self._disk.end_sync(self._file, self._covered)
-
-
-Survives = Callable[[Piece], bool] | None

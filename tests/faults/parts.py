@@ -6,7 +6,7 @@ somebody would see them.
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +14,9 @@ from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Flag, attempts_of, body_of, key_of
 from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER, U64, State, state_of
+from delayd.core.replay import Replay
 from delayd.core.retry import caught_up_expiry
+from delayd.core.times import PlayedMs
 from delayd.core.topic import place_of
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
@@ -125,6 +127,32 @@ def digest(engine: Engine) -> str:
         if values[0] != "last id":
             state.update(repr(values).encode())
     return state.hexdigest()
+
+
+class FullReplay:
+    """A replay of all frames that were ever appended, which goes on where it was when last asked.
+
+    It begins anew when one of those that it has played was lost.
+    """
+
+    def __init__(self) -> None:
+        self._replay = Replay(Engine(start_ms=0))
+        self._played: list[bytes] = []
+
+    def digest_after(self, payloads: Mapping[int, bytes], time_ms: int) -> str:
+        """Return the digest of what all these frames make, one after the other, as of that time."""
+        frames = [payloads[number] for number in sorted(payloads)]
+        if frames[: len(self._played)] != self._played:
+            self._replay, self._played = Replay(Engine(start_ms=0)), []
+        for frame in frames[len(self._played) :]:
+            self._replay.play(frame)
+        self._played = frames
+        engine = self._replay.engine
+        played_ms = engine.store.time_ms
+        engine.store.time_ms = PlayedMs(max(played_ms, time_ms))
+        found = digest(engine)
+        engine.store.time_ms = played_ms
+        return found
 
 
 def seen_in(engine: Engine) -> list[Seen]:

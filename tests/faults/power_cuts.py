@@ -7,11 +7,11 @@ those of appends, rotations, syncs, snapshots, removals, closing and recovery.
 import errno
 import functools
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from delayd.config import SyncPolicy
+from tests.faults.disk import Survives
 from tests.faults.parts import Parts, Plan, judge
 from tests.faults.simulation import Run
 from tests.rigs.disk import Piece, PowerCut
@@ -23,8 +23,6 @@ QUICK_PLAN: Final = replace(PLAN, quick_share=1.0)
 """The turns themselves sync."""
 
 STEPS_TO_CUT: Final = 4
-
-Survives = Callable[[Piece], bool]
 
 
 def nothing_survives(_piece: Piece) -> bool:

@@ -26,8 +26,8 @@ from delayd.core.times import RequestMs
 from delayd.limits import PUSH_LEASE_EXTRA_MS
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from tests.faults.checker import Violation
 from tests.faults.clients import DEAD, DELAYS_MS, World
-from tests.faults.digests import Violation
 from tests.faults.history import Entry, as_seen
 from tests.faults.parts import Daemon, Plan
 from tests.rigs.clock import FakeClock

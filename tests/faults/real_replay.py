@@ -136,11 +136,7 @@ class Mirror:
         assert self._kernel is not None
         handle, covered = self._kernel
         self._kernel = None
-        file = self.disk._file(handle)
-        later = file.unsynced[covered:]
-        del file.unsynced[covered:]
-        self.disk.sync(handle)
-        file.unsynced += later
+        self.disk.end_sync(self.disk._file(handle), covered)
         return True
 
 

@@ -18,22 +18,26 @@ import errno
 import math
 import random
 import socket
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from delayd.config import SyncPolicy
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
+from delayd.core.errors import Refusal
 from delayd.core.job_record import State, state_of
 from delayd.core.log_records import UnknownRecord
+from delayd.core.operations.change import bury_waiting
 from delayd.core.operations.tick import next_deadline
 from delayd.core.replay import Replay
+from delayd.core.times import RequestMs
 from delayd.journal.errors import DamageError, JournalError
 from delayd.log import LogError
 from delayd.net.poller import Poller
 from delayd.turns import Turns
 from tests.core.check import check
-from tests.faults import within
 from tests.faults.adapter import (
     INTERVAL_MS,
     Kernel,
@@ -46,10 +50,12 @@ from tests.faults.adapter import (
     turn,
 )
 from tests.faults.checker import Violation, violations
-from tests.faults.clients import DEAD, KEYS, TUBES, Client, World
+from tests.faults.clients import DEAD, DELAYS_MS, KEYS, TUBES, Client, World
+from tests.faults.disk import Survives, some_survive
 from tests.faults.history import History
 from tests.faults.parts import (
     Daemon,
+    FullReplay,
     Parts,
     Plan,
     RecordingJournal,
@@ -62,6 +68,7 @@ from tests.faults.pushes import Pushes, unserved
 from tests.faults.states import FOREVER
 from tests.rigs.clock import FakeClock
 from tests.rigs.disk import PowerCut
+from tests.rigs.engine import put
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 32 << 10
@@ -72,6 +79,7 @@ COMPARED_SHARE: Final = 0.005
 """How often the daemon is compared with its log, which takes as long as a start."""
 
 APPOINTED_SHARE: Final = 0.03
+APPOINTED_TTR_MS: Final = 400
 BURIED_SHARE: Final = 0.02
 LATE_MS_MAX: Final = 1_000
 """How long a reply may take that waits for two slow syncs, and then some."""
@@ -101,7 +109,7 @@ class Run:
         self.disk = self.parts.disk(self._happened)
         self.payloads: dict[int, bytes] = {}
         """Every frame that was ever appended and has not been lost."""
-        self.full_replay = within.FullReplay()
+        self.full_replay = FullReplay()
         self.acked = 0
         """The last frame that a reply depended on which had left when the daemon stopped."""
         self.listener = socket.socket(socket.AF_UNIX)
@@ -292,11 +300,39 @@ class Run:
                 client.act()
                 self.left -= 1
         if self.rng.random() < APPOINTED_SHARE:
-            within.appoint(daemon, self.world, self.clock)
-        if self.burials.random() < BURIED_SHARE:
-            within.bury(daemon, self.world, self.clock, self.burials)
+            self._appoint()
+        if self.burials.random() < BURIED_SHARE and self.world.known:
+            job_id = self.burials.choice([*self.world.known])
+            bury = partial(bury_waiting, daemon.engine, job_id)
+            self._from_within("bury-waiting", bury, job_id=job_id)
         if self.pushes is not None and daemon.failure is None:
             self.pushes.act()
+
+    def _appoint(self) -> None:
+        """Put a job for a moment of the wall clock. When it comes is for that clock to say."""
+        self.world.bodies[0] += 1
+        body, tube = b"body %d at" % self.world.bodies[0], self.rng.choice(TUBES)
+        due_wall_ms = self.clock.wall_ms() + self.rng.choice(DELAYS_MS)
+        what: dict[str, Any] = {"ttr_ms": APPOINTED_TTR_MS, "body": body}
+        self.living.turns.look_at_wall_clock()
+        engine = self.living.engine
+        topic = engine.store.topic(tube)
+        act = partial(put, engine, topic, due_wall_ms=due_wall_ms, **what)
+        self._from_within(
+            "put", lambda now_ms: act(now_ms=now_ms), topic=tube, wall_ms=due_wall_ms, **what
+        )
+        engine.store.drop_if_unwanted(topic)
+
+    def _from_within(self, kind: str, act: Callable[[RequestMs], object], **what: object) -> None:
+        """Do what the line protocol cannot say; nobody is told that it happened."""
+        history, now_ms = self.history, self.clock.now_ms()
+        number = history.invoke(kind, now_ms, client="within", **what)
+        try:
+            act(self.clock.request_ms())
+        except Refusal as refusal:
+            history.fail(number, now_ms, refusal.word)
+        else:
+            history.unknown(number, now_ms)
 
     def _client(self) -> Client:
         daemon = self.living
@@ -452,9 +488,14 @@ class Run:
     def _compare_with_its_log(self) -> None:
         """Note that a daemon between two turns is what its log says, synced or not."""
         daemon = self.daemon
-        if daemon is not None and daemon.failure is None and not daemon.journal.has_failed:
-            what = (self.history, self.clock.now_ms(), self.full_replay)
-            within.compare_with_log(daemon.engine, self.payloads, *what)
+        if daemon is None or daemon.failure is not None or daemon.journal.has_failed:
+            return
+        engine = daemon.engine
+        if not engine.log_space.is_short:  # then jobs and consumers wait side by side
+            check(engine)
+        left = self.full_replay.digest_after(self.payloads, engine.store.time_ms)
+        what = {"of": "log and who wrote it", "left": left, "right": digest(engine)}
+        self.history.note("same", self.clock.now_ms(), **what)
 
     def _new_engine(self, start_ms: int) -> Engine:
         return Engine(start_ms=start_ms)
@@ -516,7 +557,9 @@ class Run:
         elif fault == "full":
             space_bytes = rng.choice((0, 5_000, 40_000))
             is_full = disk.capacity_bytes is None or rng.random() < 0.5
-            disk.capacity_bytes = disk.used_bytes() + space_bytes if is_full else None
+            disk.capacity_bytes = (
+                sum(disk.file_sizes(DIRECTORY).values()) + space_bytes if is_full else None
+            )
         elif fault == "wall":
             self.clock.step_wall(rng.choice((-3_600_000, -500, 500, 3_600_000)))
 
@@ -545,8 +588,8 @@ class Run:
         self.disk.crash(self._survivors())
         self.clock.advance(self.rng.choice((0, 100, 5_000)))
 
-    def _survivors(self) -> within.Survives:
-        return within.survivors(self.rng)
+    def _survivors(self) -> Survives:
+        return some_survive(self.rng)
 
     def _forget(self, how: str) -> None:
         daemon, self.daemon = self.daemon, None
@@ -560,17 +603,33 @@ class Run:
                 client.close()
             daemon.line.close()
             daemon.poller.close()
-            within.drain_backlog(self.listener)
+            with contextlib.suppress(BlockingIOError):  # those whom nobody has accepted
+                while True:
+                    self.listener.accept()[0].close()
         self.disk.meanwhile = None
         self.history.note("stopped", self.clock.now_ms(), how=how)
 
     def _stop(self) -> None:
-        """Stop in good order, as `Service._stop` does."""
+        """Stop in good order, as `Service._stop` does.
+
+        Whoever has closed a connection whose end the daemon has not read leaves by the stop as
+        well.
+        """
         daemon = self.living
         self._turn()
         if self.pushes is not None:
             self.pushes.stop()
-        within.stop_in_order(daemon, self.history, self.clock.now_ms())
+        for name in (*(client.name for client in daemon.clients), *daemon.closing.values()):
+            self.history.note("closed", self.clock.now_ms(), client=name, stops=True)
+        daemon.engine.is_stopping = True
+        daemon.line.close_clients()
+        daemon.turns.end_turn()
+        daemon.turns.is_over = True
+        daemon.commit.close()
+        if daemon.snapshots is not None:
+            daemon.snapshots.close()
+        with contextlib.suppress(JournalError):
+            daemon.journal.close()
         self._forget("stop" if daemon.failure is None else "power")
         self.disk.kill()
 

@@ -2,7 +2,6 @@
 
 import copy
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +11,11 @@ from delayd.core.job_parts import body_of
 from delayd.exits import Exit
 from delayd.journal.journal import Journal
 from tests.faults.conftest import Runs
+from tests.faults.disk import some_survive
 from tests.faults.real_daemon import Tracing, started, wait_for_tracer
 from tests.faults.real_load import PatientClient
 from tests.faults.real_replay import CALLS, DIRECTORY, FLAGS, Conversation, Mirror, done_in
-from tests.rigs.disk import Piece, SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import played
 
 SEGMENT_BYTES: Final = 16 << 10
@@ -53,12 +53,6 @@ def recovered(disk: SimulatedDisk) -> dict[int, bytes]:
     return {job_id: body_of(record) for job_id, record in replay.engine.store.jobs}
 
 
-def survivors(rng: random.Random) -> Callable[[Piece], bool]:
-    """Some of what was not synced, by itself and in no order."""
-    share = rng.choice((0.1, 0.5, 0.9))
-    return lambda _piece: rng.random() < share
-
-
 @pytest.mark.timeout(3_600)
 def test_p7_every_state_that_a_power_cut_may_leave(quick_path: Path, runs: Runs) -> None:
     """T-P7: the calls of a real daemon are done again on a disk that forgets, up to each of them.
@@ -83,7 +77,7 @@ def test_p7_every_state_that_a_power_cut_may_leave(quick_path: Path, runs: Runs)
             continue
         if not runs.is_long and rng.random() > 0.15:
             continue
-        choices = [None, lambda _piece: True, *(survivors(rng) for _ in range(runs.times(1, 6)))]
+        choices = [None, lambda _piece: True, *(some_survive(rng) for _ in range(runs.times(1, 6)))]
         for choice in choices:
             disk = copy.deepcopy(mirror.disk)
             disk.crash(choice)

@@ -67,9 +67,8 @@ from tests.faults.database import (
     SimulatedPlace,
 )
 from tests.faults.ledger import Ledger, LiveJob
-from tests.faults.parts import digest, judge
+from tests.faults.parts import FullReplay, digest, judge
 from tests.faults.stage import Process, Stage, System, Threading
-from tests.faults.within import FullReplay
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer

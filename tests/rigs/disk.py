@@ -25,7 +25,7 @@ and the call fails. It does not know what is in the files.
 
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -144,18 +144,9 @@ class SimulatedDisk:
     @staticmethod
     def _crash_file(file: _File, survives: Callable[[Piece], bool] | None) -> None:
         for change in file.unsynced if survives else ():
-            assert survives is not None
-            if isinstance(change, int):
-                if survives(Piece("length", file.name, change)):
-                    _resize(file.durable, change)
-                continue
-            start, end = change.offset, change.offset + len(change.data)
-            while start < end:
-                stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-                if survives(Piece("bytes", file.name, start)):
-                    piece = change.data[start - change.offset : stop - change.offset]
-                    _overwrite(file.durable, piece, start)
-                start = stop
+            for piece in _sectors(change):
+                if survives is not None and survives(_piece_of(file, piece)):
+                    _carry_out(file.durable, piece)
         file.volatile = bytearray(file.durable)
         file.unsynced.clear()
 
@@ -304,17 +295,18 @@ class SimulatedDisk:
 
     def sync(self, handle: int, /) -> None:
         file = self._file(handle)
+        self.end_sync(file, len(file.unsynced))
+
+    def end_sync(self, file: _File, covered: int) -> None:
+        """Make so many of the changes durable, those before the sync began, or lose them."""
         try:
             self._call("sync")
         except OSError:
-            file.unsynced.clear()
+            del file.unsynced[:covered]
             raise
-        for change in file.unsynced:
-            if isinstance(change, int):
-                _resize(file.durable, change)
-            else:
-                _overwrite(file.durable, change.data, change.offset)
-        file.unsynced.clear()
+        for change in file.unsynced[:covered]:
+            _carry_out(file.durable, change)
+        del file.unsynced[:covered]
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Give the file another name in the same directory, replacing what had it."""
@@ -428,6 +420,31 @@ def _resize(content: bytearray, size: int) -> None:
         del content[size:]
     else:
         content.extend(bytes(size - len(content)))
+
+
+def _carry_out(content: bytearray, change: _Write | int) -> None:
+    if isinstance(change, int):
+        _resize(content, change)
+    else:
+        _overwrite(content, change.data, change.offset)
+
+
+def _sectors(change: _Write | int) -> Iterator[_Write | int]:
+    """Cut a write where sectors end; a new length is whole."""
+    if isinstance(change, int):
+        yield change
+        return
+    start, end = change.offset, change.offset + len(change.data)
+    while start < end:
+        stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+        yield _Write(start, change.data[start - change.offset : stop - change.offset])
+        start = stop
+
+
+def _piece_of(file: _File, change: _Write | int) -> Piece:
+    if isinstance(change, int):
+        return Piece("length", file.name, change)
+    return Piece("bytes", file.name, change.offset)
 
 
 def _overwrite(content: bytearray, data: bytes, offset: int) -> None:
