@@ -75,6 +75,12 @@ class Runs:
                 error.add_note(f"--fault-seed {seed}")
                 raise
 
+    def some(self, numbers: range, short: int) -> range:
+        """Return all of them in the long run, so many spread over all in the short one."""
+        if self.is_long:
+            return numbers
+        return numbers[:: max(1, len(numbers) // short) | 1]  # odd, for every bit of a byte
+
     def count(self, test_id: str, number: int = 1, what: str = "runs") -> None:
         """Put so many into the table."""
         self._counts[test_id, what] += number

@@ -59,15 +59,9 @@ def log() -> Log:
     return log
 
 
-def some(total: int, runs: Runs, short: int) -> range:
-    """Every one of them in the long run, `short` of them spread over all in the short one."""
-    step = 1 if runs.is_long else max(1, total // short)
-    return range(0, total, step | 1)  # odd, so that every bit of a byte has its turn
-
-
 def test_a_log_cut_off_at_any_byte_is_believed_up_to_there(log: Log, runs: Runs) -> None:
     """T-B1."""
-    lengths = some(len(log.content), runs, 1_000)
+    lengths = runs.some(range(len(log.content)), 1_000)
     for length in lengths:
         check_truncated(log, length)
     runs.count("T-B1", len(lengths), "lengths of a 64 KiB log")
@@ -75,7 +69,7 @@ def test_a_log_cut_off_at_any_byte_is_believed_up_to_there(log: Log, runs: Runs)
 
 def test_any_flipped_bit_of_a_log_is_found_or_harmless(log: Log, runs: Runs) -> None:
     """T-B2."""
-    bits = some(8 * len(log.content), runs, 2_000)
+    bits = runs.some(range(8 * len(log.content)), 2_000)
     for bit in bits:
         check_flipped(log, bit)
     runs.count("T-B2", len(bits), "bits of a 64 KiB log")
@@ -91,7 +85,7 @@ def test_any_flipped_bit_of_a_snapshot_is_found(runs: Runs) -> None:
     disk, _ = snapshots_of(TURNS)
     path = snapshot_paths(disk)[-1]
     content = disk.file_bytes(path)
-    bits = some(8 * len(content), runs, 1_500)
+    bits = runs.some(range(8 * len(content)), 1_500)
     for bit in bits:
         disk.put_file(path, flipped(content, bit))
         with pytest.raises(Damage):
@@ -104,7 +98,7 @@ def test_a_snapshot_cut_off_at_any_byte_is_found(runs: Runs) -> None:
     disk, _ = snapshots_of(TURNS)
     path = snapshot_paths(disk)[-1]
     content = disk.file_bytes(path)
-    lengths = some(len(content), runs, 500)
+    lengths = runs.some(range(len(content)), 500)
     for length in lengths:
         disk.put_file(path, content[:length])
         with pytest.raises(Damage):
@@ -119,7 +113,7 @@ def test_with_the_newest_snapshot_damaged_the_one_before_gives_the_same_state(ru
     paths = snapshot_paths(disk)
     assert len(paths) == 2
     newest = disk.file_bytes(paths[-1])
-    bits = some(8 * len(newest), runs, 20)[:: 40 if runs.is_long else 1]
+    bits = runs.some(range(8 * len(newest)), 20)[:: 40 if runs.is_long else 1]
     for bit in bits:
         damaged = SimulatedDisk()
         for name, content in files.items():
@@ -168,7 +162,7 @@ MISPLACED: Final[dict[str, Callable[[list[bytes]], list[bytes | None]]]] = {
 
 
 @pytest.mark.parametrize("case", MISPLACED)
-def test_files_that_are_not_where_they_belong_are_refused_untouched(case: str) -> None:
+def test_files_that_are_not_where_they_belong_are_refused_untouched(case: str, runs: Runs) -> None:
     """T-B3."""
     disk = disk_with()
     for number, content in enumerate(MISPLACED[case](segments()), 1):
@@ -178,6 +172,7 @@ def test_files_that_are_not_where_they_belong_are_refused_untouched(case: str) -
     with pytest.raises(DamageError, match="segment-"):
         recovered(disk)
     assert contents_of(disk) == before
+    runs.count("T-B3", 1, "directories")
 
 
 def test_a_file_with_a_name_that_is_not_ours_is_refused_untouched() -> None:
@@ -224,7 +219,7 @@ def test_a_torn_write_is_cut_off_whatever_stands_behind_it(log: Log, runs: Runs,
     behind = torn_off(log, what)
     for frames in range(1, 9):
         start, end = ends[-1 - frames], ends[-frames]
-        for stop in some(end - start, runs, 10):
+        for stop in runs.some(range(end - start), 10):
             torn = log.content[: start + stop] + behind
             payloads, verdict = believed(torn)
             assert payloads == log.payloads[:-frames]

@@ -5,7 +5,6 @@ commit and snapshots, and the checker judges what clients saw.
 """
 
 import errno
-from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -29,13 +28,6 @@ ERRORS: Final = (errno.ENOSPC, errno.EINTR, errno.EAGAIN, errno.EFBIG, errno.ERO
 """Beside EIO, which every verb meets at each of its calls."""
 
 
-def some(numbers: range, runs: Runs, short: int) -> Iterable[int]:
-    """All of them in the long run, a few of them, spread over all, in the short one."""
-    if runs.is_long:
-        return numbers
-    return numbers[:: max(1, len(numbers) // short) | 1]
-
-
 @SIMULATED
 def test_the_fixed_run_has_everything_in_it() -> None:
     """T-P2: windows that do not occur prove nothing."""
@@ -52,7 +44,7 @@ def test_the_fixed_run_has_everything_in_it() -> None:
 @pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
 def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
     """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 2):
+    for number in runs.some(range(1, power_cuts.calls() + 1), 2):
         power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
         if power_cuts.SURVIVALS[way] is not power_cuts.nothing_survives:
@@ -63,7 +55,7 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
 def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
     """T-P2 on a quick disk."""
     plan = power_cuts.QUICK_PLAN
-    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 2):
+    for number in runs.some(range(1, power_cuts.calls(plan=plan) + 1), 2):
         power_cuts.cut_at(number, power_cuts.nothing_survives, plan=plan)
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
 
@@ -72,7 +64,7 @@ def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
 def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
     """T-E1 on a quick disk, followed by a power cut."""
     plan = power_cuts.QUICK_PLAN
-    for number in some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), runs, 2):
+    for number in runs.some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), 2):
         power_cuts.fail_at("sync", number, plan=plan)
         runs.count("T-E1", what="EIO at the n-th sync")
 
@@ -81,7 +73,7 @@ def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E1, followed by a power cut."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 1):
+    for number in runs.some(range(1, power_cuts.verb_calls(verb) + 1), 1):
         power_cuts.fail_at(verb, number)
         runs.count("T-E1", what=f"EIO at the n-th {verb}")
 
@@ -90,7 +82,7 @@ def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Run
 @pytest.mark.parametrize("error", ERRORS)
 def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
     """T-E1, T-E3, T-N1 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 1):
+    for number in runs.some(range(1, power_cuts.calls() + 1), 1):
         power_cuts.fail_at("", number, error=error)
         runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
 
@@ -99,7 +91,7 @@ def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None
 @pytest.mark.parametrize("verb", ["pread", "pwrite"])
 def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E3."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 2):
+    for number in runs.some(range(1, power_cuts.verb_calls(verb) + 1), 2):
         power_cuts.shorten_at(verb, number, 1 + number % 60)
         runs.count("T-E3", what=f"short {verb}")
 

@@ -31,80 +31,35 @@ from tests.rigs.waiting import until
 MIB: Final = 1 << 20
 PUT: Final = "/v1/topics/mail/jobs"
 SMALL: Final = b'{"body":1}'
+END: Final = b"\r\n0\r\n\r\n"
 
 
-def raw(body: bytes, *headers: str, path: str = PUT, kind: str = "application/json") -> bytes:
-    """A put with any body at all."""
-    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}"]
-    head = "\r\n".join((*lines, f"Content-Length: {len(body)}", *headers, "", ""))
-    return head.encode() + body
-
-
-def chunked(body: bytes, *headers: str) -> bytes:
-    """The same in chunks, which the body holds already."""
-    lines = [f"POST {PUT} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
-    return "\r\n".join((*lines, "Transfer-Encoding: chunked", *headers, "", "")).encode() + body
-
-
-def bytewise(body: bytes) -> bytes:
-    return b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+def raw(body: bytes, *headers: str, coding: str = "") -> bytes:
+    """A put with any body at all; `coding`: in chunks, which the body holds already."""
+    length = f"Transfer-Encoding: {coding}" if coding else f"Content-Length: {len(body)}"
+    lines = (f"POST {PUT} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", length)
+    return "\r\n".join((*lines, *headers, "", "")).encode() + body
 
 
 # --- T-R6: what is not a request -----------------------------------------------------------------
 
 
-GOES_ON: Final[Mapping[str, tuple[bytes, int]]] = {
+chunked: Final = partial(raw, coding="chunked")
+ODD: Final[Mapping[str, tuple[bytes, int]]] = {
     "a body that is too long": (raw(b'{"body":"' + b"x" * 5 * MIB + b'"}'), 413),
     "a million jobs": (raw(b'{"jobs":[' + b",".join([SMALL] * 10**6) + b"]}"), 413),
-    "too many jobs": (raw(b'{"jobs":[' + b",".join([SMALL] * 1_001) + b"]}"), 422),
     "a deep body": (raw(b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), 400),
-    "a deep body, cut off": (raw(b'{"body":' + b"[" * 100_000), 400),
-    "not a number": (raw(b'{"body":NaN}'), 400),
-    "infinity": (raw(b'{"body":1,"delay":1e400}'), 400),
     "a number of 5,000 digits": (raw(b'{"body":1,"delay":' + b"9" * 5_000 + b"}"), 400),
-    "a name twice": (raw(b'{"body":1,"body":2}'), 201),
-    "bad UTF-8": (raw(b'{"body":"\xff"}'), 400),
-    "half a surrogate": (raw(b'{"body":"\\ud800"}'), 400),
-    "no body": (raw(b""), 400),
-    "a list": (raw(b"[]"), 422),
-    "a topic with CRLF": (raw(SMALL, path="/v1/topics/a%0d%0aX:y/jobs"), 422),
-    "a topic with NUL": (raw(SMALL, path="/v1/topics/a%00b/jobs"), 422),
-    "a topic that is too long": (raw(SMALL, path=f"/v1/topics/{'a' * 201}/jobs"), 422),
     "a packed body": (raw(SMALL, "Content-Encoding: gzip"), 415),
-    "a body packed unknown": (raw(SMALL, "Content-Encoding: compress"), 415),
-    "a form": (raw(SMALL, kind="text/plain"), 415),
-    "chunks of one byte": (chunked(bytewise(b'{"body":"' + b"x" * 20_000 + b'"}')), 201),
-    "a chunk with a tail": (
-        chunked(b"a;" + b"e" * 100_000 + b"\r\n" + SMALL + b"\r\n0\r\n\r\n"),
-        201,
-    ),
-    "another protocol": (
-        request("GET", "/v1/jobs/1", None, "Connection: Upgrade", "Upgrade: websocket"),
-        200,
-    ),
-    "somewhere above": (request("GET", "/v1/../../etc/passwd"), 404),
-    "another method": (request("TRACE", "/v1/jobs/1"), 405),
-}
-"""What is answered, and the connection goes on."""
-
-ENDS: Final[Mapping[str, tuple[bytes, int]]] = {
+    "chunks of one byte": (chunked(b"1\r\n \r\n" * 20_000 + b"a\r\n" + SMALL + END), 201),
+    "a chunk with a tail": (chunked(b"a;" + b"e" * 100_000 + b"\r\n" + SMALL + END), 201),
     "a path that is too long": (request("GET", "/" + "a" * 9_000), 414),
     "a header that is too long": (request("GET", "/v1/jobs/1", None, "X: " + "a" * 9_000), 431),
     "too many headers": (request("GET", "/v1/jobs/1", None, *["X: y"] * 200), 431),
     "trailers without end": (chunked(b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"), 431),
-    "two lengths": (chunked(b"a\r\n" + SMALL + b"\r\n0\r\n\r\n", "Content-Length: 5"), 400),
-    "a length that differs": (raw(SMALL, "Content-Length: 11"), 400),
-    "a length below zero": (raw(SMALL).replace(b"Length: 10", b"Length: -1"), 400),
-    "a chunk of no number": (chunked(b"zz\r\n"), 400),
-    "a chunk of less than nothing": (chunked(b"-1\r\n"), 400),
-    "a chunk too long for any number": (chunked(b"f" * 17 + b"\r\nxx"), 400),
-    "a header that is folded": (request("GET", "/v1/jobs/1", None, "X: y\r\n z"), 400),
-    "no host": (b"GET /v1/jobs/1 HTTP/1.1\r\n\r\n", 400),
-    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 3, 400),
-    "the line protocol": (b"put 0 0 1 1\r\nx\r\n", 400),
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 3, 400),
 }
-"""What is answered, and the connection ends: nobody knows where the next request would begin."""
+"""What a daemon may choke on. The answers to all other mistakes are in `tests/http`."""
 
 
 def test_r6_what_is_not_a_request_is_refused_and_harms_nobody(tmp_path: Path, runs: Runs) -> None:
@@ -114,21 +69,15 @@ def test_r6_what_is_not_a_request_is_refused_and_harms_nobody(tmp_path: Path, ru
         HttpClient(daemon.http_address) as other,
     ):
         assert other.ask("POST", PUT, {"body": 0}).status == 201
-        for what, (data, status) in GOES_ON.items():
+        for what, (data, status) in ODD.items():
             with HttpClient(daemon.http_address) as client:
                 client.send_what_it_takes(data)
                 answer = client.answer()
                 assert answer.status == status, (what, answer)
-                again = client.ask("GET", "/v1/jobs/1")
-                assert again.status == 200, (what, again)
-            assert other.ask("GET", "/v1/jobs/1").status == 200, what
-            runs.count("T-R6")
-        for what, (data, status) in ENDS.items():
-            with HttpClient(daemon.http_address) as client:
-                client.send_what_it_takes(data)
-                answer = client.answer()
-                assert answer.status == status, (what, answer)
-                assert client.is_closed(), what
+                if b"json" not in data[:200] or status == 431:
+                    assert client.is_closed(), what
+                else:
+                    assert client.ask("GET", "/v1/jobs/1").status == 200, what
             assert other.ask("GET", "/v1/jobs/1").status == 200, what
             runs.count("T-R6")
         assert memory_bytes(daemon, "VmHWM") < 250 * MIB
@@ -153,7 +102,7 @@ def requests_of(rng: random.Random) -> bytes:
     good = (
         raw(b'{"body":"' + b"x" * rng.choice((1, 100, 70_000, 400_000)) + b'"}'),
         raw(b'{"jobs":[' + b",".join([SMALL] * rng.randrange(1, 30)) + b"]}"),
-        chunked(b"5\r\n" + SMALL[:5] + b"\r\n5\r\n" + SMALL[5:] + b"\r\n0\r\n\r\n"),
+        chunked(b"5\r\n" + SMALL[:5] + b"\r\n5\r\n" + SMALL[5:] + END),
         raw(SMALL, "Expect: 100-continue"),
         raw(SMALL, f"Idempotency-Key: {rng.randrange(5)}"),
         request("POST", "/v1/topics/mail/reserve", {"max": 5, "wait": rng.choice(("0s", "1s"))}),
@@ -224,20 +173,13 @@ def test_r6_no_bytes_harm_the_daemon(quick_path: Path, runs: Runs) -> None:
 ODD_LINES: Final = (
     (b"put 0 0 60 70000\r\n" + b"x" * 70_000 + b"\r\n", b"JOB_TOO_BIG\r\n"),
     (b"put 0 0 60 9999999\r\n" + b"x" * 9_999_999 + b"\r\n", b"JOB_TOO_BIG\r\n"),
-    (b"put 0 0 60 5\r\nhello!!", b"EXPECTED_CRLF\r\n"),
-    (b"use " + b"a" * 300 + b"\r\n", b"BAD_FORMAT\r\n"),
     (b"y" * 100_000 + b"\r\n", b"BAD_FORMAT\r\n"),
-    (b"use a\rb" + b"c" * 300 + b"\r\n", b"BAD_FORMAT\r\n"),
-    (b"use \xff\xfe\r\n", b"BAD_FORMAT\r\n"),
-    (b"put 0 0 60 99999999999999999999\r\n", b"BAD_FORMAT\r\n"),
-    (b"put -1 0 60 1\r\n", b"BAD_FORMAT\r\n"),
-    (b"\0\0\0\0\r\n", b"BAD_FORMAT\r\n"),
 )
-"""What is said on the line, and how the answer begins."""
+"""What is said on the line, and how the answer begins; the short ones are in `tests/line`."""
 
 
 def test_r6_odd_lines_are_refused_and_the_next_one_is_heard(tmp_path: Path, runs: Runs) -> None:
-    """T-R6: bodies and lines that are too long, and lines that are no commands."""
+    """T-R6: bodies and lines that are too long."""
     with started(tmp_path) as daemon:
         for said, answer in ODD_LINES:
             with LineClient(daemon.address) as client:
