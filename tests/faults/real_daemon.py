@@ -31,6 +31,9 @@ TRACER_S_MAX: Final = 60.0
 SMALL_SEGMENTS: Final = "16KiB"
 """So that snapshots are taken every moment; files of the log have 128 KiB at least."""
 
+WATCHDOG_S: Final = 1.0
+"""What a watched daemon is told; it says that it is alive twice as often."""
+
 PATIENT: Final = {"DELAYD_HTTP_HEADER_TIMEOUT": "1h", "DELAYD_HTTP_IDLE_TIMEOUT": "1h"}
 """A connection may be made long before somebody asks by it: machines that are busy stop for
 seconds."""
@@ -131,10 +134,10 @@ def systemd(folder: Path) -> Iterator[socket.socket]:
     path.unlink()
 
 
-def notifying(folder: Path, watchdog_s: float = 0) -> dict[str, str]:
-    """Variables by which a daemon talks to `systemd`, which may watch that it is alive."""
-    watchdog = {"WATCHDOG_USEC": str(int(watchdog_s * 1_000_000))} if watchdog_s else {}
-    return {"NOTIFY_SOCKET": str(folder / "notify"), **watchdog}
+def notifying(folder: Path) -> dict[str, str]:
+    """Variables by which a daemon talks to `systemd`, which watches that it is alive."""
+    watchdog_us = str(int(WATCHDOG_S * 1_000_000))
+    return {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": watchdog_us}
 
 
 def said(listener: socket.socket, what: str) -> str:

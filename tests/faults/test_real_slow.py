@@ -17,7 +17,6 @@ from tests.faults.real_daemon import (
     kill_with_its_tracer,
     notifying,
     said,
-    started,
     systemd,
 )
 from tests.faults.real_disk import loop_disk
@@ -26,9 +25,6 @@ from tests.line_client import Address, LineClient
 from tests.rigs.waiting import until
 
 SYNCS_MS: Final = (5_000, 300_000, pytest.param(200, marks=pytest.mark.long))
-WATCHDOG_S: Final = 1.0
-"""What the daemon is told; it says that it is alive twice as often."""
-
 ANSWER_S_MAX: Final = 60.0
 """In which everybody hears something who does not wait for the disk, on a busy machine. A sync that
 hangs takes five times as long."""
@@ -51,28 +47,24 @@ WITHOUT_THE_KERNEL: Final = Injection("io_setup", "error=ENOSYS")
 """Then a thread syncs."""
 
 
-class Watchdog:
-    """Systemd's view of a daemon: is it alive?"""
+@contextmanager
+def watched(folder: Path, within_s: float = ANSWER_S_MAX) -> Iterator[Callable[[float], None]]:
+    """Listen as systemd does to a daemon with the variables `notifying`.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.environment = notifying(folder, WATCHDOG_S)
+    Gives out who waits for so many seconds and fails if the daemon is not alive in them.
+    """
+    with systemd(folder) as listener:
 
-    @contextmanager
-    def listening(self, within_s: float = ANSWER_S_MAX) -> Iterator[Callable[[float], None]]:
-        """Give out who waits for so many seconds and fails if the daemon is not alive in them."""
-        with systemd(self._folder) as listener:
+        def must_not_bark(for_s: float) -> None:
+            listener.settimeout(0.0)
+            with suppress(BlockingIOError):
+                said(listener, "nothing")  # what was said before does not count
+            listener.settimeout(within_s)
+            until_s = time.monotonic() + for_s
+            while time.monotonic() < until_s:
+                said(listener, "WATCHDOG=1")
 
-            def must_not_bark(for_s: float) -> None:
-                listener.settimeout(0.0)
-                with suppress(BlockingIOError):
-                    said(listener, "nothing")  # what was said before does not count
-                listener.settimeout(within_s)
-                until_s = time.monotonic() + for_s
-                while time.monotonic() < until_s:
-                    said(listener, "WATCHDOG=1")
-
-            yield must_not_bark
+        yield must_not_bark
 
 
 def ask_something_else(address: Address, within_s: float = ANSWER_S_MAX) -> None:
@@ -88,25 +80,26 @@ def ask_something_else(address: Address, within_s: float = ANSWER_S_MAX) -> None
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("sync_ms", SYNCS_MS, ids=["5s", "hangs", "200ms"])
 def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: int) -> None:
-    """T-S1: each fdatasync takes 200 ms, 5 s, or does not end: the loop is alive, all is kept."""
+    """T-S1: each fdatasync takes 200 ms, 5 s, or does not end: the loop is alive, all is kept.
+
+    Statistics and waits that end are answered meanwhile.
+    """
     slow = Injection("fdatasync", f"delay_enter={sync_ms * 1_000}", f"{QUICK_SYNCS + 1}+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, slow])
     record = Record()
     home = quick_path / "data"
-    watchdog = Watchdog(quick_path)
+    environment = {**notifying(quick_path), **BESIDE_THE_LOOP}
     with (
-        watchdog.listening() as must_not_bark,
-        life(
-            *(home, record),
-            tracing=tracing,
-            environment={**watchdog.environment, **BESIDE_THE_LOOP},
-        ) as daemon,
+        watched(quick_path) as must_not_bark,
+        life(home, record, tracing=tracing, environment=environment) as daemon,
         load(daemon.address, record, "slow"),
     ):
         time.sleep(0.5)
         must_not_bark(8.0 if runs.is_long else 1.5)
-        # Those who wait for a sync that does not end are freed by the kill.
-        kill_with_its_tracer(daemon)
+        try:
+            ask_something_else(daemon.address)
+        finally:  # who waits for a sync that does not end is freed by the kill
+            kill_with_its_tracer(daemon)
     look_at_the_rest(home, record)
     runs.count("T-S1 thread", 1, f"syncs of {sync_ms} ms")
 
@@ -118,12 +111,11 @@ def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int
 
     It goes on by itself when the device does, and nothing is lost when the power then goes.
     """
-    watchdog = Watchdog(tmp_path)
     with loop_disk(tmp_path) as disk:
         record = Record(late_ms_max=DEVICE_S_MAX * 1_000)
         with (
-            watchdog.listening(DEVICE_S_MAX) as must_not_bark,
-            life(disk.home, record, how="power", environment=watchdog.environment) as daemon,
+            watched(tmp_path, DEVICE_S_MAX) as must_not_bark,
+            life(disk.home, record, how="power", environment=notifying(tmp_path)) as daemon,
             load(daemon.address, record, "slow"),
         ):
             time.sleep(0.1)
@@ -143,26 +135,6 @@ def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int
         disk.power_on()
         look_at_the_rest(disk.home, record)
     runs.count("T-S1 device", 1, f"{operations_per_s} writes a second")
-
-
-def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None:
-    """T-S1: statistics and waits that end are answered while a sync of others hangs."""
-    hangs = Injection("fdatasync", "delay_enter=300000000", f"{QUICK_SYNCS + 1}+")
-    tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
-    with (
-        started(
-            quick_path / "data",
-            segment_bytes="64MiB",
-            tracing=tracing,
-            environment=BESIDE_THE_LOOP,
-        ) as daemon,
-        load(daemon.address, Record(), "hangs", workers=2),
-    ):
-        time.sleep(0.5)
-        try:
-            ask_something_else(daemon.address)
-        finally:
-            kill_with_its_tracer(daemon)
 
 
 def syncs_of(trace: Path) -> Counter[int]:

@@ -4,13 +4,12 @@ import random
 import signal
 import time
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import notifying, said, started, systemd, wait_for_exit
+from tests.faults.real_daemon import WATCHDOG_S, notifying, said, systemd, wait_for_exit
 from tests.faults.real_load import (
     Record,
     life,
@@ -18,9 +17,6 @@ from tests.faults.real_load import (
     look_at_all,
     look_at_the_rest,
 )
-
-WATCHDOG_S: Final = 1.0
-"""What the daemon is told; it says that it is alive twice as often."""
 
 
 def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> None:
@@ -59,7 +55,7 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
     record = Record()
     directory = quick_path / "data"
     with systemd(quick_path) as listener:
-        watched = notifying(quick_path, WATCHDOG_S)
+        watched = notifying(quick_path)
         with life(directory, record, environment=watched) as daemon:
             said(listener, "READY=1")
             with load(daemon.address, record, "hangs", workers=1):
@@ -74,16 +70,3 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
                 assert wait_for_exit(daemon) == -signal.SIGABRT
     look_at_the_rest(directory, record)
     runs.count("T-D1 watchdog", 1, "kills")
-
-
-def test_d1_systemd_hears_of_the_start_and_of_the_stop(quick_path: Path) -> None:
-    """T-D1: READY with the status, then STOPPING, and a socket that is gone disturbs nobody."""
-    with systemd(quick_path) as listener:
-        variables = notifying(quick_path)
-        with started(quick_path / "data", environment=variables) as daemon:
-            assert "STATUS=serving" in said(listener, "READY=1")
-            daemon.process.send_signal(signal.SIGTERM)
-            said(listener, "STOPPING=1")
-            assert wait_for_exit(daemon) == Exit.OK
-    with started(quick_path / "data", environment=variables) as daemon:
-        assert daemon.stop() == Exit.OK
