@@ -1,4 +1,7 @@
-"""The report is made of results: what it shows, where it says that something is missing or bad."""
+"""The report is made of results: where it says that something is missing or bad, and its pictures.
+
+What it makes of good results stands in docs/benchmarks.md, which tests/test_figures.py compares.
+"""
 
 import dataclasses
 import json
@@ -12,7 +15,6 @@ from benchmarks import results
 from benchmarks.registry import CHAPTERS, VALUES, Durability, Values, cases_of
 from benchmarks.report import files, parts
 from benchmarks.report.page import PROMISE_HEADINGS, PROMISED, Pages, pages_of
-from benchmarks.report.plots import BarPanel, CurvePanel, Plot
 from benchmarks.results import Measured
 
 DISK, MEMORY = Durability.BEFORE_ANSWER, Durability.IN_MEMORY
@@ -68,65 +70,6 @@ SERVERS = (
 )
 
 
-def test_bars_stand_by_durability_with_a_panel_for_each_number_of_connections() -> None:
-    (plot,) = reported(*SERVERS).plots
-    assert plot.title == "Operations a second: 1 in flight, 100 bytes"
-    one, fifty = plot.panels
-    assert isinstance(one, BarPanel)
-    assert (one.title, fifty.title) == ("1 connection", "50 connections")
-    shown = [(bar.subject, bar.policy, bar.value, bar.low, bar.high) for bar in one.bars]
-    assert shown == [
-        ("delayd", DISK, 4_168.5, 4_100, 4_237),
-        ("beanstalkd", DISK, 5_750, 5_700, 5_800),
-        ("beanstalkd", MEMORY, 9_050, 9_000, 9_100),
-    ]
-    table = section(reported(*SERVERS), "Servers").split("</picture>\n\n")[1].split("\n\n")[0]
-    assert table.splitlines() == [
-        "| subject | an acknowledgement means | 1 connection | 50 connections |",
-        "|---|---|--:|--:|",
-        "| **delayd** | on disk before the answer | 4,170 | 57,600 |",
-        "| beanstalkd | on disk before the answer | 5,750 | 6,400 |",
-        "| beanstalkd | in memory only | 9,050 | not measured |",
-    ]
-
-
-def test_every_ratio_below_one_is_listed_against_those_who_promise_as_much_or_the_weakest() -> None:
-    pages = reported(*SERVERS)
-    rows = [
-        row.split(" | ")[3:]
-        for row in pages.texts["benchmarks/slower.md"].splitlines()
-        if row.startswith("| servers")
-    ]
-    assert rows == [
-        *[["delayd, on disk before the answer", f"beanstalkd, {policy}", ours, theirs, ratio]
-          for policy, ours, theirs, ratio in (
-              (MEMORY, "4,170", "9,050", "0.46 |"),
-              (DISK, "4,170", "5,750", "0.72 |"),
-          )],
-    ]  # fmt: skip
-    short = section(pages, "Where delayd is slower or larger")
-    row = (
-        "| servers: put | a second | on disk before the answer | 1 of 2: 1 connection, 1 in flight"
-    )
-    assert f"{row}, 100 bytes | delayd: 4,170 | beanstalkd: 5,750 | 0.72 |" in short
-
-
-def test_a_delayd_that_promises_more_is_not_compared_if_another_promises_as_much() -> None:
-    pages = reported(
-        measured("delayd", 10),
-        measured("delayd", 20, policy=MEMORY),
-        measured("beanstalkd", 30, policy=MEMORY),
-    )
-    losses = pages.texts["benchmarks/slower.md"]
-    assert "delayd, in memory only" in losses
-    assert "delayd, on disk" not in losses
-
-
-def test_a_ratio_that_is_one_with_the_digits_shown_is_not_listed() -> None:
-    pages = reported(measured("delayd", 9_960), measured("beanstalkd", 10_000))
-    assert "| servers" not in pages.texts["benchmarks/slower.md"]
-
-
 def test_every_promise_says_what_is_lost_at_worst() -> None:
     assert PROMISED.keys() == set(Durability) - {Durability.NOT_APPLICABLE}
     assert {len(cells) for cells in PROMISED.values()} == {len(PROMISE_HEADINGS) - 1}
@@ -149,26 +92,6 @@ def test_a_run_stands_once_with_its_command_and_how_often_it_read() -> None:
         [f"{run} --effort short --seconds 3`", "**short**, 1 |"],
     ]
     assert "**2 of the 3 cases here were read once**" in pages.texts["benchmarks.md"]
-
-
-def test_the_memory_of_postgresql_has_no_figure_since_it_does_not_grow_with_the_jobs() -> None:
-    ours, other = measured("delayd", 1.0), measured("PostgreSQL, tuned", 1.0)
-    for case in (ours, other):
-        case.readings = [{"rate": 1.0, "resident_bytes": 123.0}]
-    rows = reported(ours, other).texts["benchmarks/servers.md"].splitlines()
-    assert [row.endswith("| 123 |") for row in rows if "| on disk before" in row] == [True, False]
-
-
-def test_what_a_job_takes_is_compared_where_it_is_measured_alone() -> None:
-    def holding(subject: str, operation: str, held: float) -> Measured:
-        return Measured("servers", operation, {}, subject, DISK, "", MACHINE,
-                        [{"resident_bytes": held}])  # fmt: skip
-
-    few = [holding("delayd", "put", 900.0), holding("beanstalkd", "put", 300.0)]
-    many = [holding("delayd", "recovery", 400.0), holding("beanstalkd", "recovery", 200.0)]
-    losses = reported(*few, *many).texts["benchmarks/slower.md"]
-    assert "| servers: recovery |" in losses
-    assert "| servers: put |" not in losses
 
 
 def soaked(*readings: Values) -> str:
@@ -220,23 +143,6 @@ def test_a_chapter_without_results_is_said_to_be_missing_and_an_unknown_one_is_s
     assert "| **delayd** | on disk before the answer | 10 |" in section(pages, "Turtles")
 
 
-def test_percentiles_are_curves_from_the_median_to_the_longest() -> None:
-    late = [
-        Measured("lateness", "steady load", {"load": load}, "delayd", DISK, "", MACHINE, [times])
-        for load, times in (
-            ("50 %", {"p50_ms": 1.0, "p99_ms": 2.0, "worst_ms": 40.0}),
-            ("90 %", {"p50_ms": 2.0, "p99_ms": 9.0, "worst_ms": 50.0}),
-        )
-    ]
-    (plot,) = reported(*late, chapter="lateness").plots
-    (panel,) = plot.panels
-    assert isinstance(panel, CurvePanel)
-    assert [words for _, words in panel.ticks] == ["p50", "p99", "longest"]
-    assert panel.y_is_log
-    assert [curve.label for curve in panel.curves] == ["load: 50 %", "load: 90 %"]
-    assert panel.curves[0].points == ((0, 1), (1, 2), (2, 40))
-
-
 def wheel_cases() -> list[Measured]:
     """Two ways to keep timers, of two sizes, interpreted and compiled."""
     return [
@@ -245,27 +151,6 @@ def wheel_cases() -> list[Measured]:
         for name, us in (("delayd", 0.1), ("delayd, compiled", 0.05), ("heapq", 9.0))
         for size in (4, 6)
     ]  # fmt: skip
-
-
-def test_a_cost_over_sizes_is_a_curve_for_each_subject() -> None:
-    (plot,) = reported(*wheel_cases(), chapter="wheel").plots
-    (panel,) = plot.panels
-    assert isinstance(panel, CurvePanel)
-    assert (panel.title, panel.x_axis, panel.x_is_log, panel.y_is_log) == (
-        "cancel",
-        "entries",
-        True,
-        True,
-    )
-    assert [(curve.label, curve.is_ours) for curve in panel.curves] == [
-        ("delayd", True),
-        ("delayd, compiled", True),
-        ("heapq", False),
-    ]
-    assert [*panel.ticks] == [(10_000.0, "10 k"), (1_000_000.0, "1 M")]
-    assert "| cancel | heapq | 36 | 54 |" in section(
-        reported(*wheel_cases(), chapter="wheel"), "The timing wheel"
-    )
 
 
 def texts_of(svg: str) -> Sequence[str]:
@@ -297,7 +182,7 @@ def test_a_picture_names_each_subject_and_its_durability_and_is_the_same_each_ti
 
 def test_a_plot_with_another_reading_has_another_fingerprint() -> None:
     (plot,) = reported(*SERVERS).plots
-    other: Plot = reported(measured("delayd", 4_237.5), *SERVERS[1:]).plots[0]
+    (other,) = reported(measured("delayd", 4_237.5), *SERVERS[1:]).plots
     assert plot.fingerprint != other.fingerprint
 
 
