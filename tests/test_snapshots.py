@@ -11,7 +11,7 @@ import pytest
 from delayd import snapshots as module
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import reschedule
-from delayd.core.operations.tick import advance
+from delayd.core.operations.topics import clear
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.times import RequestMs
 from delayd.journal.errors import JournalFailed, JournalFull
@@ -33,13 +33,20 @@ LONG: Final = b"x" * 1_200
 """A body: few such jobs make a log as long as many short ones do."""
 
 
-def long_log(rig: CommitRig) -> None:
+def long_log(rig: CommitRig, times: int = 20, jobs: int = 40, body: bytes = LONG) -> None:
     """Leave a log that is much longer than what is live."""
-    for _ in range(20):
-        rig.put(40, body=LONG)
+    for _ in range(times):
+        rig.put(jobs, body=body)
         rig.append()
-        rig.delete(rig.put(40, body=LONG))
+        rig.delete(rig.put(jobs, body=body))
         rig.append()
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
 
 
 @pytest.fixture
@@ -71,38 +78,37 @@ def test_what_had_become_due_before_the_start_is_taken_soon_after_it(rig: Commit
     assert rig.restarted().state() == rig.state()
 
 
-def test_a_snapshot_waits_for_the_turn_that_appends_what_has_changed(rig: CommitRig) -> None:
+def moved(rig: CommitRig) -> None:
+    """Set the wall clock, which jobs follow that have to be placed anew."""
+    topic = rig.engine.store.topic("default")
+    for number in range(200):
+        put(rig.engine, topic, due_wall_ms=rig.now_ms + HOUR_MS + number, now_ms=rig.now_ms)
+    follow_wall(rig.engine, -HOUR_MS)
+    rig.append()
+
+
+def cleared(rig: CommitRig) -> None:
+    """Clear a topic, whose jobs have to be swept away."""
+    rig.put(300, delay_ms=HOUR_MS)
+    clear(rig.engine, rig.engine.store.topics.by_name["default"])
+    rig.append()
+
+
+@pytest.mark.parametrize("change", [CommitRig.put, moved, cleared])
+def test_a_snapshot_waits_until_what_has_changed_is_appended_placed_and_swept(
+    rig: CommitRig, change: Callable[[CommitRig], object]
+) -> None:
     long_log(rig)
-    rig.put()  # not committed
+    change(rig)
     rig.clock.advance(SNAPSHOT_ASK_MS)
     assert rig.step() == 0
     assert not rig.workers
+    while rig.tasks.has_more:
+        rig.tasks.step(rig.now_ms)
     rig.pass_turn()
     rig.rest()
     assert rig.snapshots.taken >= 1
     assert rig.restarted().state() == rig.state()
-
-
-def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved(
-    rig: CommitRig,
-) -> None:
-    topic = rig.engine.store.topic("default")
-    for number in range(200):
-        put(rig.engine, topic, due_wall_ms=rig.now_ms + HOUR_MS + number, now_ms=rig.now_ms)
-    long_log(rig)
-    follow_wall(rig.engine, -HOUR_MS)
-    rig.append()
-    rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.step() == 0
-    assert not rig.workers
-    while advance(rig.engine, rig.clock.now_ms()):
-        pass
-    rig.pass_turn()
-    rig.rest()
-    assert rig.snapshots.taken >= 1
-    again = rig.restarted()
-    assert again.state() == rig.state()
-    assert again.engine.store.wall_times.count == 200
 
 
 def test_turns_between_two_slices_do_not_bring_the_next_one_forward(rig: CommitRig) -> None:
@@ -126,12 +132,7 @@ def test_turns_between_two_slices_do_not_bring_the_next_one_forward(rig: CommitR
 @pytest.mark.thorough
 def test_a_thread_that_is_behind_is_waited_for_without_polling() -> None:
     rig = snapshot_rig(segment_bytes=4 << 20, pace=0)
-    body = b"x" * 60_000
-    for _ in range(250):
-        rig.put(1, body=body)
-        rig.append()
-        rig.delete(rig.put(1, body=body))
-        rig.append()
+    long_log(rig, 250, 1, b"x" * 60_000)
     rig.rest(works=False)
     making = rig.snapshots._making
     assert making is not None
@@ -240,6 +241,26 @@ def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operatio
     assert rig.restarted().state() == rig.state()
 
 
+def test_when_what_was_cleared_is_swept_away_the_log_gets_shorter_without_another_operation(
+    rig: CommitRig,
+) -> None:
+    rig.put(5_000, delay_ms=HOUR_MS)
+    rig.append()
+    rig.rest()
+    clear(rig.engine, rig.engine.store.topics.by_name["default"])
+    rig.pass_turn()
+    for _ in range(20):
+        rig.tasks.step(rig.now_ms, budget=0)
+        rig.rest(2 * SNAPSHOT_ASK_MS)
+    assert rig.engine.store.cleared.left
+    assert rig.snapshots.taken == 0
+    while rig.tasks.has_more:
+        rig.tasks.step(rig.now_ms)
+    rig.rest()
+    assert rig.snapshots.taken >= 1
+    assert rig.journal.retention.disk_bytes < SEGMENT_BYTES
+
+
 def test_a_snapshot_that_changes_nothing_is_not_taken_over_and_over(
     rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,12 +318,8 @@ def test_no_space_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
     rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_log(rig)
-
-    def full(*_: object) -> None:
-        raise JournalFull("directory", "no space")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "begin_snapshot", full)
+        patch.setattr(Journal, "begin_snapshot", raising(JournalFull("directory", "no space")))
         rig.rest(SNAPSHOT_RETRY_MS_MIN // 2)
     assert (rig.snapshots.failed, rig.failures) == (1, [])
     rig.rest()
@@ -324,11 +341,8 @@ def test_a_journal_that_has_failed_before_begins_no_snapshot(
     rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_log(rig)
-
-    def broken(*_: object) -> None:
-        raise JournalFailed("file", "cannot be written")
-
-    monkeypatch.setattr(Journal, "begin_snapshot", broken)
+    failed = JournalFailed("file", "cannot be written")
+    monkeypatch.setattr(Journal, "begin_snapshot", raising(failed))
     rig.rest(SNAPSHOT_RETRY_MS_MIN // 2)
     assert len(rig.failures) == 1
     assert not rig.workers
@@ -338,11 +352,7 @@ def test_a_fault_of_our_own_in_the_thread_reaches_the_loop(
     rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_log(rig)
-
-    def wrong(*_: object) -> None:
-        raise AssertionError("planted")
-
-    monkeypatch.setattr(SnapshotWriter, "finish", wrong)
+    monkeypatch.setattr(SnapshotWriter, "finish", raising(AssertionError("planted")))
     with pytest.raises(AssertionError, match="planted"):
         rig.rest()
 
@@ -378,11 +388,7 @@ def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(
 @pytest.mark.parametrize("tasks_done", range(3))
 def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None:
     rig = snapshot_rig(segment_bytes=1 << 20, pace=0)
-    for _ in range(60):
-        rig.put(40, body=LONG)
-        rig.append()
-        rig.delete(rig.put(40, body=LONG))
-        rig.append()
+    long_log(rig, 60)
     rig.rest(works=False)
     rig.worker.work(tasks_done)
     assert rig.snapshots._making is not None
