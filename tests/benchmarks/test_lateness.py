@@ -1,13 +1,16 @@
 """The open loop: what a server does wrong, or late, is seen, whatever it does to its clients.
 
-The server of these tests is a few lines over socket pairs, on a clock that each turn of the loop
-advances by a millisecond.
+The server of these tests speaks over socket pairs, on a clock that each turn of the loop advances
+by a millisecond.
 """
 
-import re
+import contextlib
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,6 @@ from benchmarks.lateness.open_loop import (
     Loop,
     Offer,
     at_random,
-    say_nothing,
     spread,
     steadily,
 )
@@ -28,58 +30,11 @@ from benchmarks.registry import NotMeasuredError
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.delayd import DelaydPeer
-from benchmarks.servers.peer import Dialect, Heard
+from benchmarks.servers.peer import Dialect
+from benchmarks.servers.redis import Vanilla
+from tests.benchmarks.test_servers import FaultyServer
 
 TURN_S = 0.001
-COMMAND = re.compile(rb"(?:put 0 (\d+) \d+ \d+\r\n(\d{10}\w*)|(reserve)|(delete) (\d+))\r\n")
-LATER = 1_000_000
-
-
-class Server:
-    """A beanstalkd of a few lines, with faults."""
-
-    def __init__(self, rig: "Rig") -> None:
-        self.rig = rig
-        self.stalls_s = (0.0, 0.0)
-        """It does nothing from the one until the other."""
-        self.early_s = 0.0
-        self.loses: set[int] = set()
-        self.doubles: set[int] = set()
-        self.ends: list[socket.socket] = []
-        self._due: list[tuple[float, bytes]] = []
-        self._waiting: list[socket.socket] = []
-        self._heard: dict[socket.socket, bytes] = {}
-
-    def turn(self, _: float) -> None:
-        first, last = self.stalls_s
-        if first <= self.rig.now < last:
-            return
-        for end in self.ends:
-            self._hear(end)
-        while self._due and self._waiting and self._due[0][0] <= self.rig.now + self.early_s:
-            body = self._due.pop(0)[1]
-            answer = b"RESERVED %d %d\r\n%b\r\n" % (LATER, len(body), body)
-            self._waiting.pop(0).sendall(answer)
-
-    def _hear(self, end: socket.socket) -> None:
-        try:
-            self._heard[end] = self._heard.get(end, b"") + end.recv(1 << 20, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        whole = 0
-        for command in COMMAND.finditer(self._heard[end]):
-            whole = command.end()
-            delay, body, reserve, _, _ = command.groups()
-            if body:
-                number = int(body[:10])
-                job = (self.rig.now + int(delay), body)
-                self._due += [job] * ((number not in self.loses) + (number in self.doubles))
-                end.sendall(b"INSERTED 1\r\n")
-            elif reserve:
-                self._waiting.append(end)
-            else:
-                end.sendall(b"DELETED\r\n")
-        self._heard[end] = self._heard[end][whole:]
 
 
 class Rig:
@@ -88,21 +43,31 @@ class Rig:
     port = 0
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.loop = Loop(lambda: self.now, turn_s=0.0)
-        self.server = Server(self)
+        self.server = FaultyServer(now=0.0)
+        self.loop = Loop(lambda: self.server.now, turn_s=0.0)
+        self.stalls_s = (0.0, 0.0)
+        """The server does nothing from the one until the other."""
         self.room = 0
-        self.loop.each_turn(self._tick)
-        self.loop.each_turn(self.server.turn)
+        self.ends: list[socket.socket] = []
+        self._said: defaultdict[socket.socket, bytes] = defaultdict(bytes)
+        self.loop.each_turn(self._serve)
 
-    def _tick(self, _: float) -> None:
-        self.now += TURN_S
+    def _serve(self, _: float) -> None:
+        self.server.now += TURN_S
+        first, last = self.stalls_s
+        if first <= self.server.now < last:
+            return
+        for end in self.ends:
+            with contextlib.suppress(BlockingIOError):
+                said = self._said[end] + end.recv(1 << 20, socket.MSG_DONTWAIT)
+                self._said[end] = said[self.server.tell(said, end.sendall) :]
+        self.server.answer()
 
     def connect(self, _: int) -> socket.socket:
         ours, theirs = socket.socketpair()
         if self.room:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.room)
-        self.server.ends.append(theirs)
+        self.ends.append(theirs)
         return ours
 
     def dialect(self, body_bytes: int) -> Dialect:
@@ -122,7 +87,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setattr(open_loop, "connect", rig.connect)
     yield rig
     rig.loop.close()
-    for end in rig.server.ends:
+    for end in rig.ends:
         end.close()
 
 
@@ -144,7 +109,7 @@ def test_a_server_that_does_what_it_should_is_never_late(rig: Rig) -> None:
 
 def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
     offer = rig.offer()
-    rig.server.stalls_s = (2.0, 2.5)
+    rig.stalls_s = (2.0, 2.5)
     offer.start(steadily(100))
     rig.loop.run_for(5)
     offer.drain()
@@ -164,7 +129,7 @@ def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
 def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: Rig) -> None:
     rig.room = 4_096
     offer = rig.offer(workers=8)
-    rig.server.stalls_s = (0.5, 3.5)
+    rig.stalls_s = (0.5, 3.5)
     offer.start(steadily(200))
     rig.loop.run_for(5)
     offer.drain()
@@ -177,7 +142,7 @@ def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: R
 
 def test_a_job_that_comes_before_it_is_due_is_early(rig: Rig) -> None:
     offer = rig.offer()
-    rig.server.early_s = 0.005
+    rig.server.fault, rig.server.is_odd = "is early", bool
     offer.start(steadily(10))
     rig.loop.run_for(2)
     offer.drain()
@@ -188,7 +153,7 @@ def test_a_job_that_comes_before_it_is_due_is_early(rig: Rig) -> None:
 
 def test_a_job_that_does_not_come_is_lost_and_late_until_it_is_given_up(rig: Rig) -> None:
     offer = rig.offer()
-    rig.server.loses = {3}
+    rig.server.fault, rig.server.is_odd = "loses", (4).__eq__
     offer.start(steadily(10))
     rig.loop.run_for(0.95)
     assert offer.verdict(0, 9).early == 0  # none has come, and none is due
@@ -200,7 +165,7 @@ def test_a_job_that_does_not_come_is_lost_and_late_until_it_is_given_up(rig: Rig
 
 def test_a_job_that_comes_twice_is_doubled(rig: Rig) -> None:
     offer = rig.offer()
-    rig.server.doubles = {3}
+    rig.server.fault, rig.server.is_odd = "doubles", (4).__eq__
     offer.start(steadily(10))
     rig.loop.run_for(3)
     offer.drain()
@@ -213,7 +178,7 @@ def test_a_job_that_nobody_offers_is_an_error(rig: Rig) -> None:
     offer.start(steadily(10))
     rig.loop.run_for(1.5)
     assert offer.arrived > 0
-    worker = rig.server.ends[-1]
+    worker = rig.ends[-1]
     worker.sendall(b"RESERVED 7 100\r\n%0100d\r\n" % 0)
     with pytest.raises(UnexpectedReplyError, match="job 0 arrived"):
         rig.turn(2)
@@ -221,7 +186,7 @@ def test_a_job_that_nobody_offers_is_an_error(rig: Rig) -> None:
 
 def test_producers_take_turns_and_the_time_of_a_put_ends_with_its_own_answer(rig: Rig) -> None:
     offer = rig.offer(workers=0, producers=3)
-    rig.server.stalls_s = (0.1, 0.3)
+    rig.stalls_s = (0.1, 0.3)
     offer.start(steadily(100))
     rig.loop.run_for(0.5)
     offer.stop()
@@ -233,9 +198,9 @@ def test_producers_take_turns_and_the_time_of_a_put_ends_with_its_own_answer(rig
 
 
 def test_a_worker_waits_for_each_reply(rig: Rig) -> None:
-    rig.server.stalls_s = (0.0, 99.0)  # the test speaks in its place
+    rig.stalls_s = (0.0, 99.0)  # the test speaks in its place
     offer = rig.offer()
-    producer, worker = rig.server.ends
+    producer, worker = rig.ends
     offer.start(iter([0.0, 99.0]))
     rig.turn()
     assert producer.recv(1 << 16).startswith(b"put 0 1 ")
@@ -281,47 +246,20 @@ def test_a_burst_that_is_put_too_late_has_no_negative_delays_and_is_not_measured
     assert delays_ms[-1] == 0
 
 
-class Polled:
-    """A server without a job, to whose workers nobody speaks first."""
-
-    port = 0
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def dialect(self, body_bytes: int) -> "Polled":
-        return self
-
-    answers_acknowledgements = True
-    greet = staticmethod(say_nothing)
-
-    def takes(self, count: int) -> bytes:
-        self.asked += count
-        return b"reserve\r\n"
-
-    def puts(self, first: int, count: int, delay_ms: int) -> bytes:
-        return b""
-
-    keyed_puts = puts
-
-    def acknowledgements(self, handles: Sequence[bytes]) -> bytes:
-        return b""
-
-    def hear(self, data: bytes) -> Heard:
-        return Heard(empty=1)
-
-
 def test_a_worker_that_polls_asks_again_after_the_pause(rig: Rig) -> None:
-    polled = Polled()
-    Offer(rig.loop, polled, workers=1, delay_ms=1_000, poll_s=0.1)
-    worker = rig.server.ends[-1]
+    rig.stalls_s = (0.0, 99.0)  # the test speaks in its place
+    redis: Any = SimpleNamespace(port=0, dialect=Vanilla)
+    Offer(rig.loop, redis, workers=1, delay_ms=1_000, poll_s=0.1)
+    worker = rig.ends[-1]
+    worker.setblocking(False)
     rig.turn()
-    assert polled.asked == 1
-    worker.sendall(b"nothing")
+    assert worker.recv(1 << 16)
+    worker.sendall(b"*0\r\n")
     rig.turn(99)
-    assert polled.asked == 1
+    with pytest.raises(BlockingIOError):
+        worker.recv(1)
     rig.turn(3)
-    assert polled.asked == 2
+    assert worker.recv(1 << 16)
 
 
 def test_moments_at_random_have_the_rate_and_any_phase_of_a_millisecond() -> None:
@@ -348,7 +286,7 @@ def test_a_percentile_that_one_job_alone_would_set_is_left_out(count: int, names
 
 def test_the_longest_wait_of_a_probe_includes_the_one_under_way(rig: Rig) -> None:
     probe = Probe(rig.loop, 0)
-    end = rig.server.ends[-1]
+    end = rig.ends[-1]
     rig.turn(2)
     end.sendall(b"USING default\r\n")
     rig.turn(2)
@@ -360,11 +298,11 @@ def test_the_longest_wait_of_a_probe_includes_the_one_under_way(rig: Rig) -> Non
 
 def test_what_makes_a_snapshot_due_deletes_all_that_it_put(rig: Rig) -> None:
     rig.room = 4 << 20
-    rig.server.stalls_s = (0.0, 99.0)  # the test speaks in its place
+    rig.stalls_s = (0.0, 99.0)  # the test speaks in its place
     churn = Churn(rig.loop, 0)
     rig.turn(2)
     churn.stop()
-    end = rig.server.ends[-1]
+    end = rig.ends[-1]
     end.sendall(b"INSERTED 7\r\n" * 16)
     rig.turn(3)
     assert not churn.is_done

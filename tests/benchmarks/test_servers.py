@@ -170,20 +170,23 @@ COMMAND = re.compile(
     rb"|(?P<reserve>reserve)\r\n|delete (?P<job>\d+)\r\n"
 )
 
+Answer = Callable[[bytes], object]
+
 
 @dataclass
 class FaultyServer:
-    """Keeps jobs, on a clock that the test moves; `fault` is what it does to every fifth job."""
+    """Keeps jobs, on a clock that the test moves; `fault` is what it does to every odd job."""
 
     fault: str = ""
+    is_odd: Callable[[int], bool] = lambda job: job % 5 == 4
     now: float = 100.0
     port: int = 0
     due: list[tuple[float, int, bytes]] = field(default_factory=list)
     reserved: dict[int, bytes] = field(default_factory=dict)
-    waiting: deque[list[bytes]] = field(default_factory=deque)
+    waiting: deque[Answer] = field(default_factory=deque)
     put_s: float = 0.0
     """How long a put waits for its answer."""
-    inserted_at: deque[tuple[float, list[bytes], bytes]] = field(default_factory=deque)
+    inserted_at: deque[tuple[float, Answer, bytes]] = field(default_factory=deque)
     inserted: int = 0
     restarts: int = 0
 
@@ -205,40 +208,43 @@ class FaultyServer:
             self.due.pop()
         return 0.5
 
-    def tell(self, said: bytes, answers: list[bytes]) -> None:
-        """Carry out commands; answers to reserves may come later."""
+    def tell(self, said: bytes, answer: Answer) -> int:
+        """Carry out commands, which are so long; answers to reserves may come later."""
+        whole = 0
         for command in COMMAND.finditer(said):
+            whole = command.end()
             if command["reserve"]:
-                self.waiting.append(answers)
+                self.waiting.append(answer)
             elif command["job"]:
                 del self.reserved[int(command["job"])]
-                answers.append(b"DELETED\r\n")
+                answer(b"DELETED\r\n")
             else:
                 self.inserted += 1
                 self.put(self.inserted, float(command["delay"]), command["body"])
                 reply = b"INSERTED %d\r\n" % self.inserted
-                self.inserted_at.append((self.now + self.put_s, answers, reply))
+                self.inserted_at.append((self.now + self.put_s, answer, reply))
+        return whole
 
     def put(self, job: int, delay: float, body: bytes) -> None:
-        is_odd = job % 5 == 4
-        if is_odd and self.fault == "loses":
+        fault = self.fault if self.is_odd(job) else ""
+        if fault == "loses":
             return
-        if is_odd and self.fault == "is early":
+        if fault == "is early":
             delay -= 0.01
-        if is_odd and self.fault == "doubles":
+        if fault == "doubles":
             heapq.heappush(self.due, (self.now + delay, -job, body))
         heapq.heappush(self.due, (self.now + delay, job, body))
 
     def answer(self) -> None:
         """Answer the puts and the reserves whose time has come."""
         while self.inserted_at and self.inserted_at[0][0] <= self.now:
-            _, answers, reply = self.inserted_at.popleft()
-            answers.append(reply)
+            _, answer, reply = self.inserted_at.popleft()
+            answer(reply)
         while self.waiting and self.due and self.due[0][0] <= self.now:
             _, job, body = heapq.heappop(self.due)
             job = job if job > 0 else 1_000_000 - job
             self.reserved[job] = body
-            self.waiting.popleft().append(b"RESERVED %d %d\r\n%b\r\n" % (job, len(body), body))
+            self.waiting.popleft()(b"RESERVED %d %d\r\n%b\r\n" % (job, len(body), body))
 
 
 class WireInMemory:
@@ -282,7 +288,7 @@ class ClientInMemory:
         self._server = server
 
     def send(self, request: bytes) -> None:
-        self._server.tell(request, self.answers)
+        self._server.tell(request, self.answers.append)
 
 
 @dataclass(frozen=True)
