@@ -97,11 +97,8 @@ def test_a_command_ends_alike_with_and_without_click(
 @pytest.mark.parametrize(
     ("line", "exit_code", "has_click"),
     [
-        ("serve --line nowhere", Exit.BAD_CONFIGURATION, False),
         ("serve --line=nowhere --insecure-no-auth", Exit.BAD_CONFIGURATION, False),
         ("serve --help", Exit.OK, True),
-        ("serve --line", Exit.USAGE, True),
-        ("version", Exit.OK, True),
     ],
 )
 def test_click_is_imported_where_it_is_needed(line: str, exit_code: Exit, has_click: bool) -> None:

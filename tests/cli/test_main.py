@@ -83,15 +83,6 @@ def test_the_unix_sockets_have_the_configured_modes(
     assert http.stat().st_mode & 0o777 == 0o666
 
 
-def test_an_address_that_others_reach_needs_the_users_word(
-    service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["serve", "--line", "0.0.0.0:0"]
-    assert invoke(words) == Exit.BAD_CONFIGURATION
-    assert "--insecure-no-auth" in capsys.readouterr().err
-    assert invoke([*words, "--insecure-no-auth"]) == EXIT_OF_THE_SERVICE
-
-
 @pytest.mark.parametrize(
     ("file", "kind"),
     [("turns.py", "not compiled"), ("turns.cpython-311-x86_64-linux-gnu.so", "compiled")],

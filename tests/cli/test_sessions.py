@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from ast import literal_eval
 from contextlib import ExitStack
 from functools import partial
@@ -261,6 +262,7 @@ def test_every_session_goes_as_written(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a worker's program is found in the directory
     with Talk(monkeypatch, capsys) as talk, ExitStack() as stack:
         typed = Typed(talk, monkeypatch, stack)
         typed.step("now 0")

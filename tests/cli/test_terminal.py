@@ -98,7 +98,10 @@ TALKING = (
     *("kick 2", "cancel 2", "reschedule 2 --delay 1h", "change 2 --priority 1"),
     *("cancel --topic mail --all --yes", "policy set mail jobs_max=9"),
 )
-TAKING = ("reserve mail", "reserve mail --json", "reserve mail --count 2")
+TAKING = (
+    *("reserve mail", "reserve mail --json", "reserve mail --count 2 --ack"),
+    "reserve mail --count 2 --ack --json",
+)
 
 
 def said_into(talk: Talk, monkeypatch: pytest.MonkeyPatch, handle: int, *words: str) -> str:

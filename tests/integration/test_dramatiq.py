@@ -204,7 +204,6 @@ NACKED: Final = "before_nack after_nack"
     [
         (int, {}, f"{ENQUEUED} {RUN} {ACKED}"),
         (fails, {"max_retries": 0}, f"{ENQUEUED} {RUN} {NACKED}"),
-        (fails, {"throws": RuntimeError}, f"{ENQUEUED} {RUN} {NACKED}"),
         (int, {"max_age": 1}, f"{ENQUEUED} before_process_message after_skip_message {NACKED}"),
         (
             fails,

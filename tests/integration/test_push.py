@@ -63,24 +63,6 @@ def wait_for(receiver: Receiver, arrivals: int) -> None:
     until(lambda: len(receiver.arrivals()) >= arrivals, ARRIVE_S_MAX, seen=receiver.arrivals)
 
 
-def test_due_jobs_arrive_with_http_and_without(tmp_path: Path) -> None:
-    with Receiver(tmp_path) as receiver:
-        for number, http in enumerate(("off", "127.0.0.1:0"), 1):
-            flags = ("--http", http)
-            with (
-                delivering(tmp_path / f"{number}", receiver, *flags) as daemon,
-                LineClient(daemon.address) as client,
-            ):
-                send_to(client, "out", {"url": receiver.url})
-                client.ask("use out")
-                client.put(b"now")
-                wait_for(receiver, number)
-                assert daemon.stop() == Exit.OK
-        first, second = receiver.arrivals()
-        assert (first.attempt, second.attempt) == (1, 1)
-        assert first.message_id != second.message_id, "another log, other ids"
-
-
 def imported(daemon: Daemon) -> set[str]:
     """What a daemon has imported so far that was started with `-X importtime`."""
     return {line.rpartition("|")[2].strip() for line in daemon.log().splitlines()}

@@ -9,10 +9,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import pytest
-
-from delayd.cli.terminal import CommandFailed
-from delayd.cli.worker import found
 from delayd.client import Client
 from delayd.client.reloader import python_files
 from delayd.exits import Exit
@@ -105,49 +101,6 @@ def test_a_second_ctrl_c_gives_the_jobs_back_and_no_attempt_is_counted(tmp_path:
             assert f"job {put.id} of topic 'slow' was given back" in told
             found = client.get(put.id)
             assert (found.state, found.attempts, found.history) == ("ready", 0, ())
-
-
-@pytest.mark.parametrize(
-    ("app", "words"),
-    [
-        ("tasks", "'tasks': write MODULE:APP, such as tasks:app"),
-        (":app", "':app': write MODULE:APP"),
-        ("nowhere_to_be_found:app", "there is no module 'nowhere_to_be_found', neither in /"),
-        (
-            "broken_tasks:app",
-            "broken_tasks cannot be imported: ModuleNotFoundError: No module named 'not_installed'",
-        ),
-        (
-            "zero_tasks:app",
-            "zero_tasks cannot be imported: ZeroDivisionError: division by zero (HERE/",
-        ),
-        ("some_tasks:ap", "'ap' in some_tasks is not there; it has app, empty"),
-        ("some_tasks:other", "'other' in some_tasks is a dict; it has app, empty"),
-        ("some_tasks:empty", "some_tasks:empty has no tasks"),
-        ("json:app", "'app' in json is not there; it has no Tasks object"),
-    ],
-)
-def test_an_app_that_is_not_there_is_told_by_what_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, words: str
-) -> None:
-    (tmp_path / "zero_tasks.py").write_text("1 / 0", encoding="utf-8")
-    (tmp_path / "broken_tasks.py").write_text("import not_installed", encoding="utf-8")
-    (tmp_path / "some_tasks.py").write_text(
-        "from delayd.client import Client, Tasks\n"
-        "app, empty, other = Tasks(Client()), Tasks(Client()), {}\n"
-        "app.task('mail')(print)\n",
-        encoding="utf-8",
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("broken_tasks", "some_tasks"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(CommandFailed) as failed:
-        found(app)
-    assert str(failed.value).startswith(words.replace("HERE", str(tmp_path)))
-    assert failed.value.exit_code is Exit.USAGE
-    for name in ("broken_tasks", "some_tasks"):
-        sys.modules.pop(name, None)
 
 
 def test_only_the_files_of_a_program_are_looked_at(tmp_path: Path) -> None:

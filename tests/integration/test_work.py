@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import pytest
 
@@ -48,13 +48,11 @@ def work(url: str, *words: str) -> "subprocess.Popen[str]":
     return started(url, "-m", "delayd", "work", *words)
 
 
-def started(
-    url: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE
-) -> "subprocess.Popen[str]":
+def started(url: str, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, "DELAYD_URL": url},
-        stdout=stdout,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -155,42 +153,6 @@ def test_a_token_that_may_not_acknowledge_ends_the_worker(
         assert out == "x"
         assert "job 1 was run" in err
         assert "the scopes reserve, delete, release and bury" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--timeout", "0", "--", "true"], "--timeout must be above 0"),
-        ([], "command"),
-        (["--"], "command"),
-        (["--", "no-such-command"], "command"),
-    ],
-)
-def test_a_worker_that_cannot_work_is_refused(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(["work", "--url", "http://127.0.0.1:1", "mail", *words]) == Exit.USAGE
-    assert said in capsys.readouterr().err
-
-
-def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, topic: str) -> None:
-    for body in ("one", "two"):
-        client.put(topic, body)
-    read, write = os.pipe()
-    os.close(read)
-    command = ("-m", "delayd", "reserve", topic, "--count", "2", "--ack")
-
-    def written_to(output: IO[bytes], *words: str) -> str:
-        worker = started(f"http://{daemon.http_listens_on}", *command, *words, stdout=output)
-        _out, err = worker.communicate(timeout=WITHIN_S)
-        assert worker.returncode == Exit.OUTPUT_FAILED
-        assert client.topic(topic).ready == 2
-        return err
-
-    with open(write, "wb") as pipe, open("/dev/full", "wb") as full:
-        assert "2 jobs given back" in written_to(pipe)
-        assert "2 jobs given back" in written_to(pipe, "--json")
-        assert "the output cannot be written" in written_to(full)
 
 
 def test_a_command_that_takes_too_long_is_killed_with_all_it_started(

@@ -148,13 +148,6 @@ def test_a_host_may_be_a_name(opened: Open) -> None:
     connect(listener)
 
 
-def test_an_address_in_use_is_named(opened: Open) -> None:
-    taken = opened(ANY_PORT).address
-    with pytest.raises(CannotListen) as caught:
-        open_listener(taken)
-    assert str(caught.value) == f"cannot listen on {taken}: the address is in use"
-
-
 def test_what_cannot_be_listened_on_is_named_and_not_touched(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("precious")
