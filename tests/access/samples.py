@@ -3,10 +3,7 @@
 from pathlib import Path
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import (
-    TOKENS_FILE,
-    Entry,
-)
+from delayd.access.token_entries import TOKENS_FILE, Entry
 from delayd.access.tokens import TOKEN_BYTES, issue
 
 

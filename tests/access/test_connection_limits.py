@@ -10,10 +10,7 @@ from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
-from delayd.limits import (
-    LINE_CONNECTIONS_PER_ADDRESS_MAX,
-    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
-)
+from delayd.limits import LINE_CONNECTIONS_PER_ADDRESS_MAX, LINE_UNAUTHENTICATED_PER_ADDRESS_MAX
 
 TOKEN, ENTRY = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
 

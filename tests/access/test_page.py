@@ -9,9 +9,7 @@ import pytest
 
 from delayd import limits
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import (
-    TOKENS_FILE,
-)
+from delayd.access.token_entries import TOKENS_FILE
 from delayd.config import BY_NAME, SECTIONS, load
 from delayd.http.routes import ROUTES
 from delayd.line.commands import COMMANDS

@@ -90,6 +90,4 @@ def test_a_client_without_a_good_certificate_is_told_with_address_and_reason(
         shake_hands(server, client)
     watch = Watch(Authenticator())
     watch.authenticator.on_failed_handshake("192.0.2.7", caught.value)
-    assert watch.told() == [
-        f'a TLS handshake failed address="192.0.2.7" reason="{reason}"',
-    ]
+    assert watch.told() == [f'a TLS handshake failed address="192.0.2.7" reason="{reason}"']

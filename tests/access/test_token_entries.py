@@ -8,18 +8,9 @@ from hypothesis import strategies as st
 
 from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import (
-    NAME_RULE,
-    SCOPE_RULE,
-    TOKENS_FILE,
-    Entry,
-)
+from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, TOKENS_FILE, Entry
 from delayd.core.policy import GLOBS_RULE, PATTERN_RULE
-from delayd.limits import (
-    TOKEN_GLOBS_MAX,
-    TOKEN_NAME_CHARACTERS_MAX,
-    WALL_MS_MAX,
-)
+from delayd.limits import TOKEN_GLOBS_MAX, TOKEN_NAME_CHARACTERS_MAX, WALL_MS_MAX
 from delayd.moments import TIME_RULE
 from tests.access.samples import made
 
@@ -30,9 +21,7 @@ entries = st.builds(
     Entry,
     id=st.integers(0, 2**32 - 1).map("{:08x}".format),
     name=st.text(
-        st.characters(categories=["L", "N", "P"]),
-        min_size=1,
-        max_size=TOKEN_NAME_CHARACTERS_MAX,
+        st.characters(categories=["L", "N", "P"]), min_size=1, max_size=TOKEN_NAME_CHARACTERS_MAX
     ),
     sha256=st.integers(0, 2**256 - 1).map("{:064x}".format),
     scopes=st.frozensets(st.sampled_from(Scope), min_size=1),

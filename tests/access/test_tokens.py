@@ -2,13 +2,12 @@ import hashlib
 import hmac
 import random
 import re
-from pathlib import Path
 
 import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
-from tests.access.samples import drawn, made, written
+from tests.access.samples import drawn, made
 
 
 def test_a_token_is_its_prefix_its_id_and_a_secret_of_which_only_a_hash_is_kept() -> None:
@@ -100,10 +99,3 @@ def test_a_principal_is_renewed_as_the_file_says_now_and_not_when_it_is_revoked_
 
 
 # --- The file ------------------------------------------------------------------------------------
-
-
-def test_tokens_are_loaded_from_their_file(tmp_path: Path) -> None:
-    text, entry = made()
-    tokens = Tokens.load(written(tmp_path / "tokens.json", entry))
-    assert tokens.entries == (entry,)
-    assert tokens.find(text, 0.0) is not None

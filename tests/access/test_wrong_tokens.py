@@ -1,12 +1,7 @@
 import pytest
 
 from delayd.access.wrong_tokens import WrongTokens, network
-from delayd.limits import (
-    AUTH_DELAY_MS,
-    AUTH_FAILURES_MAX,
-    AUTH_FAILURES_WINDOW_MS,
-    AUTH_PEERS_MAX,
-)
+from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX, AUTH_FAILURES_WINDOW_MS, AUTH_PEERS_MAX
 
 PEER = "192.0.2.7"
 

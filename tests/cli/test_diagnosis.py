@@ -9,15 +9,7 @@ import pytest
 
 from delayd.cli import machine as machine_module
 from delayd.cli.diagnosis import Finding, Severity, findings
-from delayd.cli.machine import (
-    ANOTHER,
-    DELAYD,
-    FREE,
-    DirectoryFacts,
-    FileFacts,
-    Machine,
-    PortFacts,
-)
+from delayd.cli.machine import ANOTHER, DELAYD, FREE, DirectoryFacts, FileFacts, Machine, PortFacts
 from delayd.cli.main import invoke
 from delayd.client.results import Health, TopicInfo
 from delayd.config import Config, SyncPolicy

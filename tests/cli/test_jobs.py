@@ -32,9 +32,7 @@ def orders(talk: Talk) -> Talk:
 # --- jobs ----------------------------------------------------------------------------------------
 
 
-def test_json_has_the_names_of_http_over_the_line_too(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_json_has_the_names_of_http_over_the_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     def told(*words: str) -> dict[str, Any]:
         assert invoke([*words, "--json", "--line", daemon.listens_on]) == Exit.OK
         found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -191,10 +191,7 @@ def test_a_socket_from_systemd_takes_the_place_of_the_address(
 
 @pytest.mark.parametrize("name", ["", "http"])
 def test_a_socket_from_systemd_that_others_reach_needs_the_users_word(
-    name: str,
-    service: Service,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = hand_over(monkeypatch, "0.0.0.0", name)  # noqa: S104 - refused
     assert invoke(["serve"]) == Exit.BAD_CONFIGURATION

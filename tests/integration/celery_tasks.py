@@ -55,11 +55,6 @@ def fails_twice(self: Task, name: str) -> int:
     return int(self.request.retries)
 
 
-@app.task(rate_limit="20/s")
-def limited(number: int) -> None:
-    note(["limited", number])
-
-
 @app.task(acks_late=True, reject_on_worker_lost=True)
 def kills(name: str) -> str:
     """Kill the process that runs it, the first time."""

@@ -1,6 +1,5 @@
 """Celery with workers as processes, on a real daemon."""
 
-import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -63,17 +62,6 @@ def test_groups_chains_chords_and_retries(tasks: ModuleType) -> None:
     assert [each.get(timeout=60) for each in results] == [[0, 2, 4, 6, 8], 10, 10, 2, 10]
 
 
-def test_a_rate_limit_holds(project: Project, tasks: ModuleType) -> None:
-    for number in range(8):
-        tasks.limited.delay(number)
-
-    def runs() -> list[float]:
-        return [run.at_s for run in project.runs() if run.what[0] == "limited"]
-
-    until(lambda: len(runs()) == 8)
-    assert runs()[-1] - runs()[0] > 6 / 20
-
-
 def test_control_inspect_and_events(app: Celery, project: Project, tasks: ModuleType) -> None:
     (worker,) = app.control.ping(timeout=5, limit=1)
     (name,) = worker
@@ -103,13 +91,6 @@ def test_a_revoked_task_is_told_at_once_and_never_run(
             result.get(timeout=60)
         until(lambda: not [*client.find_key(result.id)])  # a worker has dropped it
     assert ["add", 7, 7] not in [run.what for run in project.runs()]
-
-
-def test_a_task_that_expired_is_not_run(project: Project, tasks: ModuleType) -> None:
-    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.2)
-    result = tasks.add.apply_async((8, 8), eta=soon, expires=soon - dt.timedelta(seconds=0.1))
-    with pytest.raises(TaskRevokedError):
-        result.get(timeout=60)
 
 
 def test_a_worker_that_is_killed_gives_back_and_one_that_stops_ends_what_it_has_begun(

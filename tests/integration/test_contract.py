@@ -64,10 +64,7 @@ BEYOND: Final = (
 """Rules that no schema can say, as an answer tells them."""
 OF_TWO_PATHS: Final = "/v1/schedules/preview"
 """Also a schedule of that name: it supports the methods of both."""
-CONFIG: Final[dict[str, Any]] = {
-    "continue-on-failure": True,
-    "request-timeout": 60.0,
-}
+CONFIG: Final[dict[str, Any]] = {"continue-on-failure": True, "request-timeout": 60.0}
 GENERATION: Final = {"no-shrink": True, "database": "none", "mode": "all"}
 
 

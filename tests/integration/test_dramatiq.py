@@ -624,7 +624,7 @@ def test_processes_that_are_killed_lose_nothing_and_do_again_only_what_they_died
         last = {(pid, thread): int(number) for _, number, pid, thread in lines}
         with workers(tmp_path) as process:
             until(lambda: len(noted(file, "done")) == 30)
-            put(range(30, 60), ttr="1m")
+            put(range(30, 60), ttr="10s")
             until(lambda: len(noted(file, "done")) > 38)
             daemon.kill()
             with daemon_of(tmp_path / "data", "--http", place):

@@ -205,20 +205,6 @@ def test_a_retry_is_put_beside_the_task_that_is_in_hand_and_replaces_one_that_wa
     assert json.loads(job.text)["body"] == "retry again"
 
 
-def test_a_revoked_task_that_waits_is_handed_out_at_once_as_expired(
-    client: Client, connection: Connection, queue: str
-) -> None:
-    publish(connection, queue, "x", **task("id", eta=later()))
-    call = {"method": "revoke", "arguments": {"task_id": "id", "terminate": False}}
-    control = Exchange("celery.pidbox", "fanout", durable=False)
-    Producer(connection).publish(call, exchange=control, declare=[control])
-    worker = Worker(connection, Queue(queue))
-    worker.gets(1)
-    assert worker.got[0].headers["expires"] == "1970-01-01T00:00:00+00:00"
-    worker.got[0].ack()
-    worker.gets(1)
-
-
 def test_queues_are_bound_by_other_processes(daemon: Daemon, client: Client, queue: str) -> None:
     fanout = Exchange(f"{queue}-all", "fanout")
     topic = Exchange(f"{queue}-topic", "topic")

@@ -153,10 +153,7 @@ def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_al
     said = "jobs of this topic cannot be delivered"
     with Receiver(tmp_path) as receiver:
         data = tmp_path / "data"
-        with (
-            delivering(data, receiver) as daemon,
-            LineClient(daemon.address) as client,
-        ):
+        with delivering(data, receiver) as daemon, LineClient(daemon.address) as client:
             send_to(client, "out", {"url": f"{receiver.url}?key=s3cret"})
             assert said not in daemon.log()
         with delivering(data, receiver, DELAYD_PUSH_HOSTS="example.com") as daemon:

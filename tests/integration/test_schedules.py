@@ -130,10 +130,7 @@ def test_the_configuration_sets_changes_and_removes_its_schedules_at_a_start(
         Client(f"http://{daemon.http_listens_on}") as client,
     ):
         left = {each.name: (each.source, each.body, each.runs) for each in client.schedules()}
-        assert left == {
-            "b": ("configuration", b'{"n":2}', 1),
-            "c": ("run_time", b"mine", 1),
-        }
+        assert left == {"b": ("configuration", b'{"n":2}', 1), "c": ("run_time", b"mine", 1)}
         (warning,) = warnings_of(daemon)
         assert "'c'" in warning
         assert "remove it, and restart" in warning

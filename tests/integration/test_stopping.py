@@ -65,10 +65,7 @@ def test_replies_that_were_promised_arrive_before_the_end(tmp_path: Path) -> Non
     file = tmp_path / "delayd.toml"
     file.write_text('[jobs]\nbody_bytes_max = "32MiB"\n')
     flags = ("--config", str(file))
-    with (
-        patient_daemon(tmp_path / "data", *flags) as daemon,
-        LineClient(daemon.address) as client,
-    ):
+    with patient_daemon(tmp_path / "data", *flags) as daemon, LineClient(daemon.address) as client:
         client.put(body)
         client.send(b"peek 1\r\nlist-tube-used\r\n")
         assert client.something_came(within_s=60)

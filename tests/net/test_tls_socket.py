@@ -55,10 +55,7 @@ def rig(context: ssl.SSLContext, reasons: Refusals) -> Iterator[ServerRig]:
 
 
 def joins(
-    rig: ServerRig,
-    *,
-    buffer_bytes: int = 0,
-    plain: socket.socket | None = None,
+    rig: ServerRig, *, buffer_bytes: int = 0, plain: socket.socket | None = None
 ) -> TlsClient:
     """A client that has shaken hands."""
     client = TlsClient(plain or rig.client(), client_context(authority()))
