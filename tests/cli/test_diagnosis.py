@@ -151,28 +151,26 @@ def test_slow_syncs_do_not_matter_where_no_answer_waits_for_them() -> None:
     assert not found(CONFIG._replace(sync=SyncPolicy.INTERVAL), directory=slow)
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"), [({}, Exit.OK), ({"files_max": 16}, Exit.BAD_CONFIGURATION)]
-)
-def test_the_exit_code_tells_whether_anything_is_wrong(
-    changes: dict[str, Any],
-    code: Exit,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY._replace(**changes))
-    assert invoke(["doctor", "--json"]) == code
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {row["level"] for row in rows} == ({"ok"} if code is Exit.OK else {"ok", "wrong"})
-    assert invoke(["doctor"]) == code
-    assert "\x1b" not in capsys.readouterr().out
+# --- The command ----------------------------------------------------------------------------------
 
 
-def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def _healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
 
+
+def test_the_exit_code_tells_whether_anything_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["doctor"]) == Exit.OK
+    assert "\x1b" not in capsys.readouterr().out
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY._replace(files_max=16))
+    assert invoke(["doctor", "--json"]) == Exit.BAD_CONFIGURATION
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["level"] for row in rows} == {"ok", "wrong"}
+
+
+def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(talk: Talk) -> None:
     def told() -> str:
         (row,) = [
             row
@@ -191,7 +189,6 @@ def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(
 def test_the_daemon_is_asked_last_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
     patience: list[float] = []
 
     held = TopicInfo(
@@ -228,7 +225,6 @@ def test_the_daemon_is_asked_last_and_not_for_long(
 def test_a_daemon_that_is_asked_and_not_there_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
     monkeypatch.setenv("DELAYD_URL", "http://127.0.0.1:1")
     assert invoke(["doctor"]) == Exit.BAD_CONFIGURATION
     assert "no delayd answers at http://127.0.0.1:1" in capsys.readouterr().out
@@ -237,7 +233,6 @@ def test_a_daemon_that_is_asked_and_not_there_is_wrong(
 def test_the_directory_of_make_run_is_named_where_another_was_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
     monkeypatch.delenv("DELAYD_URL", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

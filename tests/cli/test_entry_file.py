@@ -8,7 +8,7 @@ import pytest
 from delayd.access.errors import TokensInvalid
 from delayd.access.token_entries import TOKENS_FILE, Entry
 from delayd.cli.entry_file import change, read
-from delayd.journal.disk import LockHeldError, RealDisk
+from delayd.journal.disk import RealDisk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from tests.access.samples import made
 from tests.rigs.disk import PowerCut, SimulatedDisk
@@ -26,14 +26,6 @@ def disk_with(*entries: Entry) -> SimulatedDisk:
     disk.make_directory("etc")
     disk.put_file(PATH, TOKENS_FILE.to_bytes(entries))
     return disk
-
-
-def test_a_file_that_is_not_there_has_no_entries_and_is_made(tmp_path: Path) -> None:
-    path = tmp_path / "tokens.json"
-    assert read(TOKENS_FILE, RealDisk(), str(path)) == ()
-    change(TOKENS_FILE, RealDisk(), str(path), add(OLD))
-    assert TOKENS_FILE.from_bytes(path.read_bytes(), "t") == (OLD,)
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_is_replaced_by_one_for_its_owner_alone(tmp_path: Path) -> None:
@@ -102,28 +94,12 @@ def test_short_reads_and_writes_are_continued() -> None:
     assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
 
 
-def test_of_two_who_change_it_at_once_one_is_refused(tmp_path: Path) -> None:
-    path = str(tmp_path / "tokens.json")
-
-    def add_within(entries: tuple[Entry, ...]) -> list[Entry]:
-        with pytest.raises(LockHeldError):
-            change(TOKENS_FILE, RealDisk(), path, add(NEW))
-        return [*entries, OLD]
-
-    change(TOKENS_FILE, RealDisk(), path, add_within)
-    change(TOKENS_FILE, RealDisk(), path, add(NEW))
-    assert read(TOKENS_FILE, RealDisk(), path) == (OLD, NEW)
-
-
-def test_what_cannot_be_read_is_not_overwritten() -> None:
+def test_a_file_that_is_too_long_is_not_overwritten() -> None:
     disk = disk_with()
-    disk.put_file(PATH, b"my shopping list")
-    with pytest.raises(TokensInvalid, match="is not JSON"):
-        change(TOKENS_FILE, disk, PATH, add(NEW))
-    assert disk.file_bytes(PATH) == b"my shopping list"
     disk.put_file(PATH, b" " * (TOKENS_FILE_BYTES_MAX + 1))
     with pytest.raises(TokensInvalid, match="is longer than"):
         change(TOKENS_FILE, disk, PATH, add(NEW))
+    assert len(disk.file_bytes(PATH)) > TOKENS_FILE_BYTES_MAX
 
 
 def test_more_tokens_than_can_be_read_are_not_written() -> None:

@@ -6,122 +6,23 @@ What needs a process, a port or files is in `tests/integration/test_runbook.py`.
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from delayd.access.scopes import Scope
-from delayd.core.throttle import PushBlock
 from delayd.exits import Exit
 from tests.cli.talking import Talk
+from tests.cli.test_sessions import Typed
 from tests.integration.test_runbook import OF_PROCESSES
 from tests.pages import is_as_told, text_of
+from tests.rigs.written import facts_of
 
 PAGE: Final = "runbook.md"
 
 
-def nobody_works(talk: Talk) -> None:
-    for number in range(3):
-        talk.ok("put", "mail", str(number))
-
-
-def is_paused(talk: Talk) -> None:
-    nobody_works(talk)
-    talk.ok("pause", "mail", "1h")
-
-
-def is_limited(talk: Talk) -> None:
-    nobody_works(talk)
-    talk.ok("policy", "set", "mail", "reserved_max=2")
-    talk.ok("reserve", "mail", "--count", "2")
-
-
-def holds_back_its_groups(talk: Talk) -> None:
-    talk.ok("policy", "set", "mail", "group_reserved_max=1")
-    for group in ("order-7", "order-7", "order-8"):
-        talk.ok("put", "mail", "x", "--group", group)
-    talk.ok("reserve", "mail")
-    talk.ok("group", "pause", "mail", "order-8", "1h")
-
-
-def waits_for_its_time(talk: Talk) -> None:
-    talk.ok("put", "orders", "close", "--delay", "30m", "--key", "order-17")
-
-
-def misses_runs(talk: Talk) -> None:
-    zone = ("--cron", "30 2 * * *", "--tz", "America/New_York")
-    talk.ok("schedule", "put", "nightly", "x", "--topic", "reports", *zone)
-    talk.ok("policy", "set", "reports", "jobs_max=1")
-    talk.rig.pass_ms(2 * 86_400_000)  # in one step, as after a stop
-    talk.rig.pass_ms(86_400_000)
-
-
-def outlives_its_ttr(talk: Talk) -> None:
-    talk.ok("put", "mail", "x", "--ttr", "5s")
-    for _ in range(3):
-        talk.ok("reserve", "mail")
-        talk.rig.pass_ms(5_001)
-
-
-def comes_late(talk: Talk) -> None:
-    talk.ok("put", "mail", "x", "--delay", "1s")
-    talk.rig.pass_ms(10_000)  # in one step, as after a suspension
-
-
-def has_failed(talk: Talk) -> None:
-    for _ in range(2):
-        talk.ok("put", "mail", "x")
-        talk.ok("bury", talk.reserved("mail"), "--error", "no such mailbox")
-
-
-def receiver_is_down(talk: Talk) -> None:
-    talk.rig.engine.vet_target = lambda target: target
-    for _ in range(3):
-        talk.ok("put", "hooks", "x", "--call", "https://shop.example/due")
-    talk.rig.push_blocks["hooks"] = [PushBlock.OPEN]
-
-
-def has_a_cap(talk: Talk) -> None:
-    nobody_works(talk)
-    talk.ok("policy", "set", "mail", "jobs_max=3")
-
-
-def disk_is_full(talk: Talk) -> None:
-    talk.rig.engine.log_space.limit(0, lambda *_: -1)
-
-
-def drains(talk: Talk) -> None:
-    talk.rig.engine.draining = True
-
-
-def may_not(talk: Talk) -> None:
-    talk.has_token(Scope.RESERVE)
-
-
-def grows(talk: Talk) -> None:
-    nobody_works(talk)
-    bodies = [{"body": "x" * 50, "delay": "1d"}] * 900
-    talk.rig.call("POST", "/v1/topics/reports/jobs", {"jobs": bodies})
-
-
-SITUATIONS: Final[dict[str, Callable[[Talk], None]]] = {
-    "Jobs are ready and nobody takes them": nobody_works,
-    "Workers wait and the topic is paused": is_paused,
-    "Workers wait and a limit is reached": is_limited,
-    "Workers wait and all groups are held back": holds_back_its_groups,
-    "One job has not come": waits_for_its_time,
-    "A schedule did not run": misses_runs,
-    "A job comes again and again": outlives_its_ttr,
-    "Jobs come late": comes_late,
-    "There are dead letters": has_failed,
-    "A url is not called": receiver_is_down,
-    "Puts are refused: a cap is reached": has_a_cap,
-    "Puts are refused: the disk is full": disk_is_full,
-    "Puts are refused: the daemon drains": drains,
-    "A client is refused": may_not,
-    "Memory or disk grows": grows,
-}
+SITUATIONS: Final = {fact.name: fact for fact in facts_of(Path(__file__).parent / "runbook.txt")}
 
 
 def typed(talk: Talk, command: str) -> str:
@@ -140,8 +41,11 @@ def typed(talk: Talk, command: str) -> str:
 
 
 @pytest.mark.parametrize("symptom", SITUATIONS)
-def test_who_sees_this_is_told_what_the_page_says(symptom: str, talk: Talk) -> None:
-    SITUATIONS[symptom](talk)
+def test_who_sees_this_is_told_what_the_page_says(
+    symptom: str, talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        SITUATIONS[symptom].play(Typed(talk, monkeypatch, stack).step)
     text = text_of(PAGE, symptom)
     assert "**It means:**" in text
     assert "**Do:**" in text

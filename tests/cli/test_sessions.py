@@ -17,6 +17,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
+from delayd.core.throttle import PushBlock
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import HEADER_BYTES
@@ -92,6 +93,16 @@ class Typed:
                     rig.ok("POST", f"/v1/topics/t{number}/jobs", {"body": 1})
             case "push_on":
                 rig.engine.vet_target = lambda target: target
+            case "breaker_open":
+                rig.push_blocks[more] = [PushBlock.OPEN]
+            case "no_space":
+                rig.engine.log_space.limit(0, lambda *_: -1)
+            case "drain":
+                rig.engine.draining = True
+            case "fill":
+                topic, jobs = more.split()
+                bodies = [{"body": "x" * 50, "delay": "1d"}] * int(jobs)
+                rig.ok("POST", f"/v1/topics/{topic}/jobs", {"jobs": bodies})
             case "hook":
                 self.answer_calls(*more.split(" ", 1))
             case "got":
