@@ -13,6 +13,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE
+from delayd.client import Client, DelaydError
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests import config_files
@@ -111,25 +112,14 @@ def test_tokens_open_an_address_that_others_reach_with_a_warning(tmp_path: Path)
         assert f'{said} address="line {daemon.listens_on}"' in daemon.log()
 
 
-def asked(path: Path, said: bytes) -> bytes:
-    """What the daemon answers first on a unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(WAIT_S_MAX)
-        client.connect(str(path))
-        try:
-            client.sendall(said)
-            return client.recv(4_096)
-        except OSError:
-            return b""
-
-
 def test_a_user_of_a_unix_socket_who_is_on_no_list_is_told_once(tmp_path: Path) -> None:
     line, http = tmp_path / "line", tmp_path / "http"
     config = config_files.written(tmp_path, f"auth.unix_uids = [{os.getuid() + 1}]")
     where = ("--line", f"unix:{line}", "--http", f"unix:{http}")
     with daemon_of(tmp_path / "data", "--config", config, *where) as daemon:
-        asked(line, b"stats\r\n")
-        asked(http, b"GET /v1/topics HTTP/1.0\r\nHost: a\r\n\r\n")
+        for url in (f"unix:{line}", f"http+unix:{http}"):
+            with Client(url, patience=0) as client, pytest.raises(DelaydError):
+                client.topics()
         assert daemon.log().count("a user of a unix socket was turned away") == 1
         assert f"uid={os.getuid()} gid={os.getgid()}" in daemon.log()
 

@@ -11,6 +11,7 @@ from celery.exceptions import TaskRevokedError
 
 from delayd.client import Client
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.client.worlds import line_url
 from tests.integration.celery_project import Project
 from tests.pages import Reader
 from tests.rigs.waiting import until
@@ -22,10 +23,6 @@ pytestmark = pytest.mark.process
 def daemon() -> Iterator[Daemon]:
     with running_daemon() as found:
         yield found
-
-
-def line_url(daemon: Daemon) -> str:
-    return f"beanstalk://127.0.0.1:{daemon.address[1]}"
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typing import Final
 
 from delayd.client.sync import Client
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.client.worlds import http_url
 
 WAIT_S: Final = 60.0
 
@@ -58,13 +59,9 @@ class Screen:
         os.close(self._terminal)
 
 
-def url_of(daemon: Daemon) -> str:
-    return "http://{}:{}".format(*daemon.http_address)
-
-
 @contextlib.contextmanager
 def top(daemon: Daemon, *words: str) -> Iterator[Screen]:
-    screen = Screen(sys.executable, "-m", "delayd", *(words or ("top",)), "--url", url_of(daemon))
+    screen = Screen(sys.executable, "-m", "delayd", *(words or ("top",)), "--url", http_url(daemon))
     try:
         yield screen
     finally:
@@ -73,7 +70,7 @@ def top(daemon: Daemon, *words: str) -> Iterator[Screen]:
 
 def test_top_says_that_the_daemon_does_not_answer_that_it_does_again_and_why_it_is_gone() -> None:
     with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
-        with Client(url_of(daemon)) as client:
+        with Client(http_url(daemon)) as client:
             for number in range(300):
                 client.put(f"orders.{number}", "x")
         screen.shows("more topics")
@@ -90,7 +87,7 @@ def test_top_says_that_the_daemon_does_not_answer_that_it_does_again_and_why_it_
 def test_a_watched_list_stays_when_the_daemon_is_gone_and_a_key_ends_it() -> None:
     words = ("jobs", "orders", "--watch")
     with running_daemon("--http", "127.0.0.1:0") as daemon:
-        with Client(url_of(daemon)) as client:
+        with Client(http_url(daemon)) as client:
             client.put("orders", "x", key="order-17")
         with top(daemon, *words) as screen:
             screen.shows("order-17")
