@@ -34,6 +34,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
 from delayd.limits import EMERGENCY_BYTES, SPACE_RETRY_MS
+from tests.rigs.clock import FakeClock
 from tests.rigs.commit import CommitRig, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import kick, put
@@ -56,7 +57,7 @@ def full_disk_rig(
         SyncPolicy.NEVER,
         disk=disk,
         segment_bytes=segment_bytes,
-        start_ms=0,
+        clock=FakeClock(0),
         space=True,
         watch=watch,
     )

@@ -185,7 +185,7 @@ def test_what_a_long_collection_of_all_has_left_is_not_traversed_again(
         note("start", {"generation": generation})
         watch.pass_ms(ms)
         note("stop", {"generation": generation})
-        assert gc.get_freeze_count() == before
+        assert gc.get_freeze_count() <= before, "less where what was frozen has gone"
     note("start", {"generation": 2})
     watch.pass_ms(5)
     note("stop", {"generation": 2})

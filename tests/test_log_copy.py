@@ -35,9 +35,9 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
-def filled(disk: SimulatedDisk, rng: random.Random, steps: int = 250) -> EngineRig:
+def filled(rng: random.Random, steps: int = 250) -> tuple[SimulatedDisk, EngineRig]:
     """A directory `data` with a log of many steps, and the engine that wrote it."""
-    walk = Scan(rng)
+    disk, walk = SimulatedDisk(), Scan(rng)
     for _ in range(steps):
         walk.step()
     rig: EngineRig = walk.machine.rig
@@ -47,7 +47,7 @@ def filled(disk: SimulatedDisk, rng: random.Random, steps: int = 250) -> EngineR
     for payload in rig.log:
         journal.append(payload, rig.start_ms, WALL_MS)
     journal.close()
-    return rig
+    return disk, rig
 
 
 def files(disk: SimulatedDisk, directory: str) -> dict[str, bytes]:
@@ -92,8 +92,7 @@ class InDatabase:
 def test_a_copy_leads_to_the_same_state_and_the_source_stays(
     number: int, rng: random.Random
 ) -> None:
-    disk = SimulatedDisk()
-    rig = filled(disk, rng)
+    disk, rig = filled(rng)
     before = files(disk, "data")
     copied = copy_log(DirectorySource(disk, "data"), DirectoryTarget(disk, "copy", SEGMENT_BYTES))
     assert files(disk, "data") == before
@@ -107,17 +106,15 @@ def test_a_copy_leads_to_the_same_state_and_the_source_stays(
 
 @pytest.mark.thorough
 def test_a_copy_that_is_cut_off_is_nothing_and_can_be_made_again(rng: random.Random) -> None:
-    disk = SimulatedDisk()
-    rig = filled(disk, rng, steps=60)
+    disk, rig = filled(rng, steps=60)
     wanted, _ = state_in(DirectorySource(disk, "data"), rig)
     begun = disk.call_count
     copy_log(DirectorySource(disk, "data"), DirectoryTarget(disk, "copy", SEGMENT_BYTES))
     calls = disk.call_count - begun
     outcomes = set()
     for number in range(1, calls + 1):
-        source = {name: disk.file_bytes(f"data/{name}") for name in disk.list_directory("data")}
         again = SimulatedDisk()
-        for name, data in source.items():
+        for name, data in files(disk, "data").items():
             again.put_file(f"data/{name}", data)
         again.fail(again.call_count + number, PowerCut())
         with pytest.raises(PowerCut):
@@ -138,8 +135,7 @@ def test_a_copy_that_is_cut_off_is_nothing_and_can_be_made_again(rng: random.Ran
 def test_a_source_in_use_one_without_a_log_and_a_target_with_files_are_refused(
     rng: random.Random,
 ) -> None:
-    disk = SimulatedDisk()
-    filled(disk, rng, steps=60)
+    disk, _ = filled(rng, steps=60)
     target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)
     journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
     with pytest.raises(DirectoryLocked, match="is held by"):
@@ -154,8 +150,7 @@ def test_a_source_in_use_one_without_a_log_and_a_target_with_files_are_refused(
 
 
 def test_what_is_read_again_is_compared_and_doubt_about_clocks_is_late(rng: random.Random) -> None:
-    disk = SimulatedDisk()
-    filled(disk, rng, steps=60)
+    disk, _ = filled(rng, steps=60)
     with contextlib.closing(DirectorySource(disk, "data")) as source:
         last = [*source.frames()][-1]
     headers = []
@@ -186,8 +181,8 @@ def test_what_is_read_again_is_compared_and_doubt_about_clocks_is_late(rng: rand
 def test_a_log_goes_to_a_database_and_back(
     number: int, rng: random.Random, server: PostgresServer
 ) -> None:
-    disk, name = SimulatedDisk(), f"copy_{number}"
-    rig = filled(disk, rng)
+    disk, rig = filled(rng)
+    name = f"copy_{number}"
     wanted, last = state_in(DirectorySource(disk, "data"), rig)
     opened = InDatabase(server, name)
     source = DirectorySource(disk, "data")
@@ -211,8 +206,7 @@ def test_a_log_goes_to_a_database_and_back(
 def test_a_database_gets_nothing_of_a_copy_that_fails(
     rng: random.Random, server: PostgresServer
 ) -> None:
-    disk = SimulatedDisk()
-    filled(disk, rng, steps=60)
+    disk, _ = filled(rng, steps=60)
     opened = InDatabase(server, "nothing")
     target = opened.target()
 
@@ -293,8 +287,7 @@ def test_a_copy_to_or_from_a_database_that_is_cut_off_is_all_or_nothing(
     number: int, rng: random.Random, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T-H8: at every statement; the source stays."""
-    disk = SimulatedDisk()
-    rig = filled(disk, rng, steps=40)
+    disk, rig = filled(rng, steps=40)
     before = files(disk, "data")
     wanted, _ = state_in(DirectorySource(disk, "data"), rig)
 
@@ -337,8 +330,7 @@ def test_a_copy_to_or_from_a_database_that_is_cut_off_is_all_or_nothing(
 def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(
     rng: random.Random, server: PostgresServer
 ) -> None:
-    disk = SimulatedDisk()
-    filled(disk, rng, steps=60)
+    disk, _ = filled(rng, steps=60)
     opened = InDatabase(server, "owned")
     copy_log(DirectorySource(disk, "data"), opened.target())
     target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)

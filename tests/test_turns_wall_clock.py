@@ -15,7 +15,6 @@ from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import SyncPolicy, load
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.job_record import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.tick import advance
 from delayd.core.times import RequestMs
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from delayd.clock import Clock
     from delayd.commit import GroupCommit
     from delayd.line.server import LineServer
-    from delayd.log import Space
     from delayd.net.poller import Poller
 
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MovableClock, both_clocks
@@ -71,9 +69,9 @@ def turns_without_clients(
 class TurnsOnClock:
     """Engine, clock and turns, without clients and without a disk."""
 
-    def __init__(self, clock: MovableClock | SystemClock) -> None:
+    def __init__(self, clock: MovableClock | SystemClock, engine: Engine | None = None) -> None:
         self.clock = clock
-        self.engine = Engine(start_ms=clock.now_ms())
+        self.engine = engine or Engine(start_ms=clock.now_ms())
         self.turns = turns_without_clients(self.engine, clock, CrankedLoop())
         self.steps_ms: list[int] = []
         self.turns.on_wall_step = self.steps_ms.append
@@ -98,9 +96,6 @@ class TurnsOnClock:
     def is_ready(self, job_id: int) -> bool:
         """Whether it came, seen without making it come."""
         return job_id in self.topic.queues.ready
-
-    def state(self, job_id: int) -> State:
-        return views.view_job(self.engine, job_id, RequestMs(self.clock.now_ms() + 1)).state
 
 
 @both_clocks
@@ -285,11 +280,7 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         log = Log(io.StringIO(), clock.wall_ms)
         engine, durable = recover(config, clock, log, Notifier({}, 1))
         assert durable is not None
-        daemon = TurnsOnClock(clock)
-        daemon.engine = engine
-        daemon.turns = turns_without_clients(engine, clock, CrankedLoop())
-        daemon.topic = engine.store.topic("default")
-        daemon.turns.look_at_wall_clock()
+        daemon = TurnsOnClock(clock, engine)
         if not run:
             ids = [daemon.put_at(absolute_ms), daemon.put(relative_ms)]
         while advance(engine, clock.now_ms(), RequestMs(clock.now_ms() + 1)):
@@ -324,14 +315,9 @@ class Lives:
         self.rig = self._started()
 
     def _started(self) -> CommitRig:
-        rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, space=True, watch=Watch())
-        rig.clock = self.clock
-        rig.turns = Turns(
-            *(rig.engine, self.clock, cast("Poller", rig.line), cast("LineServer", rig.line)),
-            *(rig.tasks, rig.loop, rig.commit),
-            cast("Space", rig.space),
+        return CommitRig(
+            SyncPolicy.NEVER, disk=self.disk, clock=self.clock, space=True, watch=Watch()
         )
-        return rig
 
     def put(self) -> None:
         topic = self.rig.engine.store.topic("default")

@@ -1,8 +1,8 @@
-"""Percentiles, numbers and tables: what a reader of a table relies on."""
+"""Percentiles and numbers: what a reader of a table relies on."""
 
 import pytest
 
-from benchmarks.table import number_words, percentile, render
+from benchmarks.table import number_words, percentile
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,3 @@ def test_a_percentile_is_the_value_of_the_nearest_rank(percent: float, value: fl
 )
 def test_numbers_are_written_with_the_digits_that_matter(value: float, words: str) -> None:
     assert number_words(value) == words
-
-
-def test_the_table_is_aligned_markdown() -> None:
-    lines = render([("put", "3 ms")], ("operation", "p99")).splitlines()
-    assert len(lines) == 3
-    assert len({len(line) for line in lines}) == 1
-    assert set(lines[1]) == {"|", "-"}

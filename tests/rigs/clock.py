@@ -24,23 +24,18 @@ class FakeClock:
         self._wall_ms = start_ms
 
     def now_ms(self) -> PlayedMs:
-        """Delayd time, rounded down."""
         return PlayedMs(self._now_ms)
 
     def request_ms(self) -> RequestMs:
-        """Delayd time, rounded up, as that of a real clock."""
         return RequestMs(self._now_ms + ROUNDING_MS)
 
     def read(self) -> tuple[PlayedMs, RequestMs]:
-        """Delayd time, rounded down and up."""
         return self.now_ms(), self.request_ms()
 
     def seconds_until(self, time_ms: int) -> float:
-        """How long until that delayd time."""
         return (time_ms - self._now_ms) / 1_000
 
     def wall_ms(self) -> int:
-        """The wall clock."""
         return self._wall_ms
 
     def wall_at(self, time_ms: int) -> int:

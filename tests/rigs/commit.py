@@ -456,7 +456,7 @@ class CommitRig:
         *,
         disk: SimulatedDisk | None = None,
         segment_bytes: int = SEGMENT_BYTES,
-        start_ms: int | None = None,
+        clock: FakeClock | None = None,
         kernel: bool = False,
         syncs_in_turn: bool = False,
         space: bool = False,
@@ -468,7 +468,7 @@ class CommitRig:
         self.events: list[str] = []
         self.failures: list[LogError] = []
         self.a, self.b = Recipient("a", self.events), Recipient("b", self.events)
-        self.clock = FakeClock() if start_ms is None else FakeClock(start_ms)
+        self.clock = clock or FakeClock()
         self.watch = watch or Watch()
         self.loop = CrankedLoop()
         self.segment_bytes = segment_bytes
