@@ -16,7 +16,6 @@ from delayd.limits import (
     RETURNS_PER_TURN,
     SYNC_BREATHER_MS,
     TASK_SLICE_US,
-    WALL_MS_MAX,
 )
 from delayd.turns import Turns
 from tests.core.check import check
@@ -111,20 +110,6 @@ def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
     assert server.engine.store.counters.operations[Operation.TIMEOUT] == 2
 
 
-def test_waits_and_pauses_end_at_their_moment(server: VirtualServer) -> None:
-    client, waiting, paused = (server.client() for _ in range(3))
-    assert server.answers(waiting, b"reserve-with-timeout 7") == []
-    server.answers(paused, b"watch t", b"ignore default", b"use t", b"put 0 0 60 1", b"x")
-    server.answers(paused, b"pause-tube t 8")
-    server.waits(paused)
-    server.answers(client, b"advance-clock 7.5")
-    assert heard(waiting) == b"TIMED_OUT\r\n"
-    assert heard(paused) == b""
-    server.answers(client, b"advance-clock 60")
-    assert heard(paused) == b"RESERVED 1 1\r\nx\r\n"
-    assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 68_000}
-
-
 def test_others_are_served_while_the_clock_is_on_its_way(
     server: VirtualServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,16 +179,6 @@ def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None
     ((_, reply),) = server.take_replies()
     assert reply == at(10_000) + b"\r\n"
     assert not server.server.take_free_replies()
-
-
-def test_malformed_words_and_times_beyond_the_calendar_are_refused(server: VirtualServer) -> None:
-    client = server.client()
-    for word in (b"", b"x", b"-1", b"1 1", b"4294967296", b"1e3"):
-        assert server.answers(client, b"advance-clock " + word) == [b"BAD_FORMAT"]
-    server.clock.go_on_to(WALL_MS_MAX - 999)
-    assert server.answers(client, b"advance-clock 1") == [b"BAD_FORMAT"]
-    said = server.answers(client, b"advance-clock 0.999")
-    assert said == [b"ADVANCED %d.999" % (WALL_MS_MAX // 1_000)]
 
 
 def test_it_never_sleeps_until_a_job_is_due(server: VirtualServer) -> None:
