@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -27,7 +26,8 @@ from typing import Final
 
 import pytest
 
-from tests.servers import HOST, POLL_S, START_S_MAX, Server, free_port, launch
+from tests.rigs.waiting import until
+from tests.servers import HOST, START_S_MAX, Server, free_port, launch
 
 USER: Final = "postgres"
 MEMORY: Final = "/dev/shm"  # noqa: S108 - a file system of the machine, not a place for names
@@ -152,10 +152,8 @@ class PostgresServer:
         self.server: Server = launch("postgres", (*self._argv, *flags), directory=Path("/"))
         self.server.address = (HOST, self.port)
         self.server.wait_until(ready=None)
-        deadline = time.monotonic() + START_S_MAX
-        while subprocess.run(self._is_ready, check=False, capture_output=True).returncode:
-            assert time.monotonic() < deadline, "it recovers for too long"
-            time.sleep(POLL_S)
+        ask = functools.partial(subprocess.run, self._is_ready, check=False, capture_output=True)
+        until(lambda: not ask().returncode, START_S_MAX)
 
     def kill(self) -> None:
         """Kill the server and its children, which hold the memory that a start takes."""
@@ -165,8 +163,7 @@ class PostgresServer:
         for child in children:
             with suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
-        while any(Path("/proc", child).exists() for child in children):
-            time.sleep(POLL_S)
+        until(lambda: not any(Path("/proc", child).exists() for child in children))
         self.server.stop()
 
     def stop(self) -> None:
@@ -195,10 +192,7 @@ class PostgresPair:
         """Have commits wait for the standby, once it has what is there."""
         self.primary.set(synchronous_standby_names="*")
         found = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-        deadline = time.monotonic() + START_S_MAX
-        while self.primary.ask(found) != "1":
-            assert time.monotonic() < deadline, "the standby does not follow"
-            time.sleep(POLL_S)
+        until(lambda: self.primary.ask(found) == "1", START_S_MAX)
 
     @property
     def servers(self) -> tuple[PostgresServer, PostgresServer]:
