@@ -148,13 +148,10 @@ def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
         [schedules.".."]
         topic = "t"
         every = "1h"
-        missed = "none"
-        window = "1d"
         body = ""
         """
     minute = 'the minute "61" must be * or 0 to 59, also as 1,2 or 1-5 or */2'
     zone = "there is no such time zone; did you mean Europe/Berlin?"
-    window = "must be at most 1m with missed = none, which makes up for nothing later"
     assert errors_of(written(tmp_path, text)) == [
         f'schedules.nightly.cron = "61 2 * * *": {minute}',
         f'schedules.nightly.timezone = "Europe/Berlni": {zone}',
@@ -166,7 +163,6 @@ def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
         "schedules.c.cron: is missing: give cron or every",
         "schedules.c.body: is missing: give body or body_base64",
         f'schedules."..": {NAME_RULE}',
-        f'schedules."..".window = "1d": {window}',
     ]
     long = 'jobs.body_bytes_max = 1\n[schedules.a]\ntopic = "t"\nevery = 5\nbody = [1]'
     assert errors_of(written(tmp_path, long)) == [

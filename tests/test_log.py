@@ -25,7 +25,7 @@ from tests.core.canonical import canonical
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.commit import DIRECTORY, SEGMENT_BYTES, CrankedLoop, HandWorker
 from tests.rigs.disk import SimulatedDisk
-from tests.rigs.log import MemoryLog, Place
+from tests.rigs.log import MemoryLog, Place, User
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,27 +107,6 @@ def settle(log: DurableLog) -> None:
     while log.is_settling and (descriptor := log.fileno()) is not None:
         assert select.select([descriptor], [], [], 60)[0]
         log.reap()
-
-
-class User:
-    """Who is told, and notes it."""
-
-    def __init__(self) -> None:
-        self.settled_to: list[int] = []
-        self.failures: list[LogError] = []
-
-    def settled(self, sequence: int, took_ns: int) -> None:
-        assert took_ns >= 0
-        self.settled_to.append(sequence)
-
-    def lost(self, what: str) -> None:
-        raise AssertionError(what)
-
-    def restored(self) -> None:
-        raise AssertionError
-
-    def failed(self, error: LogError) -> None:
-        self.failures.append(error)
 
 
 Seen = tuple[int, int, bytes]

@@ -170,7 +170,7 @@ def test_an_idle_owner_renews_its_lease_and_one_that_cannot_knows_when_it_is_ove
     server.start()
     rig.until(lambda: rig.log.is_whole)
     rig.until(lambda: rig.settled == [1])
-    assert rig.restorations == 1
+    assert rig.user.restorations == 1
     said = rig.said.getvalue()
     assert 0 < said.find("lease of the log is over") < said.find("lease of the log goes on")
     assert said.count("lease of the log is over") == 1

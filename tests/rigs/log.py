@@ -296,6 +296,28 @@ class MemoryLog:
         self.is_closed = True
 
 
+class User:
+    """Who is told by a log, and notes it."""
+
+    def __init__(self) -> None:
+        self.settled_to: list[int] = []
+        self.restorations = 0
+        self.failures: list[LogError] = []
+
+    def settled(self, sequence: int, took_ns: int) -> None:
+        assert took_ns >= 0
+        self.settled_to.append(sequence)
+
+    def lost(self, what: str) -> None:
+        raise AssertionError(what)
+
+    def restored(self) -> None:
+        self.restorations += 1
+
+    def failed(self, error: LogError) -> None:
+        self.failures.append(error)
+
+
 class HeldDisk:
     """A group commit over a log in memory, in which nothing becomes durable while it is held."""
 

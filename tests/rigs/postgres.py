@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import psycopg
 
-from delayd.log import LogError, SnapshotTaken
+from delayd.log import SnapshotTaken
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Row
 from delayd.postgres.errors import DatabaseLost
@@ -21,6 +21,7 @@ from delayd.postgres.place import DatabasePlace
 from delayd.postgres.postgres_log import PostgresLog, open_log
 from tests.postgres_server import PostgresServer
 from tests.rigs.commit import CrankedLoop
+from tests.rigs.log import User
 
 LEASE_MS: Final = 1_500
 WAIT_S: Final = 60.0
@@ -37,13 +38,12 @@ class Rig:
         self.name = name = name or server.new_log()
         self.said = io.StringIO()
         self.loop = CrankedLoop()
-        self.settled: list[int] = []
-        self.restorations = 0
-        self.failures: list[LogError] = []
+        self.user = User()
+        self.settled, self.failures = self.user.settled_to, self.user.failures
         self.log = opened(server, name, lease_ms, self.said, url=url or server.url)
         self.payloads = [frame.payload for frame in self.log.follow() if frame is not None]
         assert self.log.take_over()
-        self.log.serve(self.loop, _User(self))
+        self.log.serve(self.loop, self.user)
 
     def __enter__(self) -> Self:
         return self
@@ -101,26 +101,6 @@ class Rig:
         with psycopg.connect(self.server.url, autocommit=True) as asked:
             found = asked.execute(sql.replace("LOG", self.name))
             return tuple(found.fetchone() or ()) if found.description else ()
-
-
-class _User:
-    """Notes what it is told."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-
-    def settled(self, sequence: int, took_ns: int) -> None:
-        assert took_ns >= 0
-        self._rig.settled.append(sequence)
-
-    def lost(self, what: str) -> None:
-        raise AssertionError(what)
-
-    def restored(self) -> None:
-        self._rig.restorations += 1
-
-    def failed(self, error: LogError) -> None:
-        self._rig.failures.append(error)
 
 
 class _Cut:
