@@ -39,7 +39,6 @@ from tests.rigs.commit import CommitRig, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import kick, put
 
-DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 128 << 10
 TTR_MS: Final = 60_000
 

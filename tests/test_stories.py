@@ -74,18 +74,6 @@ def test_the_state_of_a_refund_is_asked_for_until_it_is_there(story: Story) -> N
     assert story.ask("delete 1") == "DELETED"
 
 
-def test_a_failed_consumer_is_never_tried_again_at_once(story: Story) -> None:
-    story.put("send", words=" retry=30s,5m attempts=2")
-    assert story.ask("reserve-with-timeout 0").startswith("RESERVED 1 ")
-    assert story.ask("nack 1 the infrastructure is down") == "NACKED"
-    assert story.ask("reserve-with-timeout 0") == "TIMED_OUT"
-    story.passes(29.999)
-    story.crashes()
-    assert story.ask("reserve-with-timeout 0") == "TIMED_OUT"
-    story.passes(0.001)
-    assert story.ask("reserve-with-timeout 0").startswith("RESERVED 1 ")
-
-
 def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(story: Story) -> None:
     for delay_s in (5, 1, 3):
         story.put(str(delay_s), delay_s)
@@ -192,18 +180,6 @@ def test_a_worker_that_hangs_gives_the_job_to_the_next_one_within_one_advance(st
         assert second.reply() == b"RESERVED 1 9\r\ncall back\r\n"
         job = story.job()
         assert (job["state"], job["time-left"]) == ("reserved", "29")
-
-
-def test_a_job_that_kills_its_consumers_ends_in_the_dead_letters(story: Story) -> None:
-    story.put("poison", tube="mail.a", words=" attempts=3")
-    for step_s in LADDER_S[:2]:
-        drops(story)
-        story.crashes()
-        story.passes(step_s)
-    drops(story)
-    assert story.state() == "buried"
-    story.passes(365 * DAY_S)
-    assert story.comes("mail.a") is None
 
 
 def test_without_a_policy_what_failed_is_ready_at_once_but_what_hangs_waits_for_its_ttr(

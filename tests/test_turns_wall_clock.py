@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MovableClock, both_clocks
 
 IN_1970_MS: Final = 600_000
-IN_2106_MS: Final = 4_294_967_300_000
 
 
 class NoClients:
