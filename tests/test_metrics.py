@@ -346,6 +346,7 @@ def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
     # `default` has one of the names
     assert sum(jobs[state, topic] for state, topic in jobs if topic == others) == 4 * (beyond + 1)
     assert samples["delayd_due_to_ready_seconds_count", (others,)] == beyond + 1
+    assert ("delayd_ready_to_reserved_seconds_count", (others,)) not in samples
     assert samples["delayd_oldest_ready_age_seconds", (others,)] > 1
     assert samples["delayd_topic_groups", (others,)] == beyond + 1
 
