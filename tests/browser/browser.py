@@ -103,12 +103,14 @@ class Browser:
 
     # --- What a test does ------------------------------------------------------------------------
 
-    def open(self, url: str) -> None:
-        """Load a page, and wait until it is there, even if only what follows the # is new."""
+    def open(self, url: str, *texts: str) -> None:
+        """Load a page, even if only what follows the # is new; wait until it shows these texts."""
         # A query that nothing reads makes it another page: to go over an empty one takes a process.
         load = f"?{next(self._numbers)}#"
         loader = self.send("Page.navigate", url=url.replace("#", load, 1))["loaderId"]
         self._loop.run_until_complete(asyncio.wait_for(self._until_loaded(loader), PATIENCE_S))
+        for text in texts:
+            self.shows(text)
 
     def leave(self) -> None:
         """Forget what the page has kept of its session, and go to an empty page."""

@@ -53,8 +53,7 @@ def take(browser: Browser, daemon: Daemon, views: Mapping[str, tuple[str, str]])
     for theme in ("light", "dark"):
         browser.look(dark=theme == "dark")
         for name, (view, shown) in views.items():
-            browser.open(url_of(daemon, view))
-            browser.shows(shown)
+            browser.open(url_of(daemon, view), shown)
             browser.evaluate("new Promise((seen) => setTimeout(seen, 500))")
             browser.take_picture(FOLDER / f"{name}-{theme}.png")
 

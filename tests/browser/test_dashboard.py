@@ -40,16 +40,11 @@ VIEWS_OF_FAILURES: Final = ("dead", "topics/orders", "jobs?topic=mail&state=buri
 
 def test_an_empty_daemon_has_an_empty_page(browser: Browser, daemon: Daemon) -> None:
     browser.forgive("status of 404")
-    browser.open(url_of(daemon))
-    browser.shows("1 to 1 of 1 topics")
-    browser.open(url_of(daemon, "calendar"))
-    browser.shows("0 jobs come due")
-    browser.open(url_of(daemon, "dead"))
-    browser.shows("there are no dead letters")
-    browser.open(url_of(daemon, "jobs?topic=default"))
-    browser.shows("No job of default matches.")
-    browser.open(url_of(daemon, "topics/nothing"))
-    browser.shows("There is no such topic now")
+    browser.open(url_of(daemon), "1 to 1 of 1 topics")
+    browser.open(url_of(daemon, "calendar"), "0 jobs come due")
+    browser.open(url_of(daemon, "dead"), "there are no dead letters")
+    browser.open(url_of(daemon, "jobs?topic=default"), "No job of default matches.")
+    browser.open(url_of(daemon, "topics/nothing"), "There is no such topic now")
 
 
 def find_in_the_first_field(browser: Browser, daemon: Daemon) -> None:
@@ -84,8 +79,7 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, daemon: Daemon
     browser.click("button", "Find")
     browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
     browser.shows("sms")
-    browser.open(url_of(daemon, "jobs?id=nobody"))
-    browser.shows("No job of any topic has the key nobody.")
+    browser.open(url_of(daemon, "jobs?id=nobody"), "No job of any topic has the key nobody.")
     find_in_the_first_field(browser, daemon)
     browser.open(url_of(daemon, "jobs"))
     browser.enter("[name=key]", "order-17")
@@ -136,8 +130,7 @@ def test_a_job_says_how_many_attempts_it_had_and_a_topic_that_it_is_paused(
         taken = ask(daemon, "POST", "/v1/topics/mail/reserve", {})["jobs"]
         ask(daemon, "POST", "/v1/jobs/1/nack", {"token": taken[0]["token"]})
     ask(daemon, "POST", "/v1/topics/mail/pause", {"duration": "1h"})
-    browser.open(url_of(daemon, "job/1"))
-    browser.shows("The last 1 of 2 attempts that failed")
+    browser.open(url_of(daemon, "job/1"), "The last 1 of 2 attempts that failed")
     browser.open(url_of(daemon))
     pills = "[...document.querySelectorAll('tbody .pill')].map((each) => each.innerText).join()"
     browser.wait_for(f"{pills} === 'paused'")
@@ -167,15 +160,13 @@ def test_a_dead_letter_is_found_and_revived(browser: Browser, daemon: Daemon) ->
 def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path: Path) -> None:
     with dashboard(tmp_path, "--sync", "never") as daemon:
         put_many(daemon, "orders", 100_000, delay="1h")
-        browser.open(url_of(daemon, "calendar?topic=orders"))
-        browser.shows("100,000 jobs come due")
+        browser.open(url_of(daemon, "calendar?topic=orders"), "100,000 jobs come due")
         browser.click("summary", "As a table")
         browser.click("tbody a")
         browser.wait_for("document.querySelectorAll('tbody tr').length === 50")
         browser.click("button", "Next page")
         browser.shows("First page")
-        browser.open(url_of(daemon, "topics/orders"))
-        browser.shows("100,000")
+        browser.open(url_of(daemon, "topics/orders"), "100,000")
         browser.click("button", "Clear …")
         browser.shows("100,000 jobs are deleted")
         assert browser.evaluate("document.querySelector('dialog button.danger').disabled")
@@ -187,9 +178,7 @@ def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path:
 def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, daemon: Daemon) -> None:
     browser.forgive("status of 422")
     put_many(daemon, "mail", 1)
-    browser.open(url_of(daemon, "topics/mail"))
-    browser.shows("from 0 to 100")
-    browser.shows("An empty field is not set.")
+    browser.open(url_of(daemon, "topics/mail"), "from 0 to 100", "An empty field is not set.")
     browser.shows("such as 15s 3m 10m")
     examples = "[...document.querySelectorAll('.setting input')].map((each) => each.placeholder)"
     assert {*browser.evaluate(examples)} == {"not set"}, "no example looks like a value"
@@ -250,8 +239,7 @@ def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
     path = "/v1/topics/mail/policy"
     browser.forgive("status of 412")
     put_many(daemon, "mail", 1)
-    browser.open(url_of(daemon, "topics/mail"))
-    browser.shows("From the configuration.")
+    browser.open(url_of(daemon, "topics/mail"), "From the configuration.")
     ask(daemon, "PUT", path, {"ttr": "5m", "retry": "1s 2s"})
     browser.enter("#policy-delay", "7s")
     browser.click("button", "Save")
@@ -321,8 +309,7 @@ def test_charts_have_steps_of_a_minute_and_a_time_range_and_times_a_zone(
 ) -> None:
     asked = "performance.getEntriesByType('resource').map((each) => each.name).join()"
     told = ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "1h"})
-    browser.open(url_of(daemon))
-    browser.shows("Times in UTC")
+    browser.open(url_of(daemon), "Times in UTC")
     at, puts = browser.evaluate(STEPS)
     assert at == [0, 3_483, 3_513, 3_513, 3_573, 3_573, 3_600], "the time before the start is a gap"
     # The last minute is not over: there it is what the figures say, of the last 60 s.
@@ -330,19 +317,15 @@ def test_charts_have_steps_of_a_minute_and_a_time_range_and_times_a_zone(
     browser.wait_for(f"{asked}.includes('history?minutes=60')")
     browser.click("button", "24 hours")
     browser.wait_for(f"{asked}.includes('history?minutes=1440')")
-    browser.open(url_of(daemon, f"job/{told['id']}"))
-    browser.shows(told["due"].replace(".000Z", "Z"))
+    browser.open(url_of(daemon, f"job/{told['id']}"), told["due"].replace(".000Z", "Z"))
 
 
 def test_nothing_that_a_job_says_becomes_markup(browser: Browser, daemon: Daemon) -> None:
     put_nasty(daemon)
     for view in ("dead", "jobs?topic=nasty", "job/1"):
-        browser.open(url_of(daemon, view))
-        browser.shows("<img/src=x/onerror=alert(1)>")
-    browser.open(url_of(daemon, "job/2"))
-    browser.shows(NASTY)
-    browser.open(url_of(daemon, "job/3"))
-    browser.shows("000010  10 11 12 13")
+        browser.open(url_of(daemon, view), "<img/src=x/onerror=alert(1)>")
+    browser.open(url_of(daemon, "job/2"), NASTY)
+    browser.open(url_of(daemon, "job/3"), "000010  10 11 12 13")
     assert not browser.evaluate("document.querySelectorAll('main img, main script').length")
 
 
@@ -361,11 +344,9 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
         browser.shows("Its calendar")
         text = browser.text()
         assert "Clear …" not in text
-        browser.open(url_of(daemon, "job/1"))
-        browser.shows("Kick: ready now")
+        browser.open(url_of(daemon, "job/1"), "Kick: ready now")
         assert "Bury …" not in browser.text(), "the scope bury is missing"
-        browser.open(url_of(daemon, "topics/default"))
-        browser.shows("Its calendar")
+        browser.open(url_of(daemon, "topics/default"), "Its calendar")
         assert "Pause for" not in browser.text()
         browser.click("button", "Log out")
         browser.wait_for("document.querySelector('#login')")
@@ -411,8 +392,7 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
     with dashboard(tmp_path, "--sync", "never") as daemon:
         put_topics(daemon, 10_000, buried=120)
         put_many(daemon, "zebra", 5, delay="1d")
-        browser.open(url_of(daemon))
-        browser.shows("1 to 50 of 10,002 topics")
+        browser.open(url_of(daemon), "1 to 50 of 10,002 topics")
         browser.click("button", "Next")
         browser.shows("51 to 100 of 10,002 topics")
         browser.click("thead button", "Delayed")
@@ -427,14 +407,12 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
         assert browser.evaluate(rows) == 50
         # So a step of sorting or filtering draws what one screen shows, however many there are.
         assert browser.evaluate("document.querySelectorAll('*').length") < 1_000
-        browser.open(url_of(daemon, "dead"))
-        browser.shows("1 to 50 of 120 topics with dead letters")
+        browser.open(url_of(daemon, "dead"), "1 to 50 of 120 topics with dead letters")
         assert browser.evaluate("document.querySelectorAll('details.card').length") == 50
         browser.click("button", "Next")
         browser.click("button", "Next")
         browser.shows("101 to 120 of 120 topics with dead letters")
-        browser.open(url_of(daemon, "calendar?span=172800"))
-        browser.shows("9,885 jobs come due")
+        browser.open(url_of(daemon, "calendar?span=172800"), "9,885 jobs come due")
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core could not be fetched: .ci/axe-core")
@@ -478,8 +456,7 @@ def test_a_telephone_is_wide_enough(browser: Browser, daemon: Daemon) -> None:
 
 def test_the_keyboard_is_enough(browser: Browser, daemon: Daemon) -> None:
     put_many(daemon, "mail", 2)
-    browser.open(url_of(daemon))
-    browser.shows("1 to 2 of 2 topics")
+    browser.open(url_of(daemon), "1 to 2 of 2 topics")
     reached = set()
     for _ in range(30):
         for kind in ("rawKeyDown", "keyUp"):

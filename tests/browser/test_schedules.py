@@ -60,13 +60,11 @@ def test_schedules_with_trouble_come_first_and_then_what_runs_next(
     browser: Browser, daemon: Daemon
 ) -> None:
     browser.forgive("status of 404")
-    browser.open(url_of(daemon, "schedules"))
-    browser.shows("There are no schedules.")
+    browser.open(url_of(daemon, "schedules"), "There are no schedules.")
     put_schedules(daemon)
     ask(daemon, "POST", "/v1/clock/advance", {"by": "3h"})
     bury(daemon, "chores", "no space left")
-    browser.open(url_of(daemon, "schedules"))
-    browser.shows("1 to 6 of 6 schedules")
+    browser.open(url_of(daemon, "schedules"), "1 to 6 of 6 schedules")
     order = str(browser.evaluate(NAMES)).split()
     assert order[:3] == ["stock", "clean-up", "newsletter"]
     others = browser.evaluate(DUE)[3:]
@@ -84,9 +82,7 @@ def test_schedules_with_trouble_come_first_and_then_what_runs_next(
     assert browser.evaluate("location.hash") == "#/schedules?topic=invoices"
     browser.open(url_of(daemon, "schedules?prefix=ni&topic=reports"))
     browser.wait_for(f"{NAMES} === 'nightly-report'")
-    browser.open(url_of(daemon, "topics/invoices"))
-    browser.shows("There is no such topic now")
-    browser.shows("the next run ")
+    browser.open(url_of(daemon, "topics/invoices"), "There is no such topic now", "the next run ")
     browser.click("dd a", "1")
     browser.wait_for(f"{NAMES} === 'invoices'")
 
@@ -97,8 +93,7 @@ def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
     for name, every in (("a", "5h"), ("b", "5h"), ("c", "10h")):
         definition = {"topic": "t", "every": every, "body": 1}
         ask(daemon, "PUT", f"/v1/schedules/{name}", definition)
-    browser.open(url_of(daemon, "schedules"))
-    browser.shows("10 runs within 24 hours")
+    browser.open(url_of(daemon, "schedules"), "10 runs within 24 hours")
     assert browser.evaluate(TROUBLE) == ["missed", ""], "for a day"
     assert browser.evaluate(MARKS) == "2,3,2,3"
     titles = "document.querySelectorAll('.mark')[1].title.split('\\n')"
@@ -109,13 +104,11 @@ def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
     browser.click("button", "7 days")
     browser.shows("82 runs within 7 days")
     ask(daemon, "PUT", "/v1/schedules/often", {"topic": "t", "cron": "* * * * *", "body": 1})
-    browser.open(url_of(daemon, "schedules"))
-    browser.shows("of often only the next 100 are shown")
+    browser.open(url_of(daemon, "schedules"), "of often only the next 100 are shown")
     browser.wait_for(COUNTS_ARE_APART)
     once = {"topic": "t", "every": "1h", "start": "2099-01-01T00:00:00Z", "limit": 1, "body": 1}
     ask(daemon, "PUT", "/v1/schedules/once", once)
-    browser.open(url_of(daemon, "schedules?prefix=once"))
-    browser.shows("at most 1 run")
+    browser.open(url_of(daemon, "schedules?prefix=once"), "at most 1 run")
     assert "at most 1 runs" not in browser.text()
 
 
@@ -255,8 +248,7 @@ def test_a_token_is_offered_what_it_may_do_and_nobody_to_change_the_configuratio
         browser.shows("New schedule")
         ask(daemon, "PUT", "/v1/schedules/hook", hook, token=everything)
         browser.shows("of the configuration")
-        browser.open(url_of(daemon, "schedules/news"))
-        browser.shows("The configuration has set this schedule")
+        browser.open(url_of(daemon, "schedules/news"), "The configuration has set this schedule")
         assert not {"Remove …", "Show its runs"} & {*browser.text().split("\n")}
         browser.click("button", "Pause …")
         browser.click("dialog[open] button.primary")
@@ -264,13 +256,10 @@ def test_a_token_is_offered_what_it_may_do_and_nobody_to_change_the_configuratio
         come_back(browser, daemon, "schedules", looking)
         browser.wait_for(f"{NAMES} === 'news hook'")
         assert "New schedule" not in browser.text()
-        browser.open(url_of(daemon, "new-schedule"))
-        browser.shows("so it makes no schedules")
-        browser.open(url_of(daemon, "schedules/news"))
-        browser.shows("This token may only look at the schedule.")
+        browser.open(url_of(daemon, "new-schedule"), "so it makes no schedules")
+        browser.open(url_of(daemon, "schedules/news"), "This token may only look at the schedule.")
         assert "Pause …" not in browser.text()
-        browser.open(url_of(daemon, "schedules/report"))
-        browser.shows("There is no such schedule")
+        browser.open(url_of(daemon, "schedules/report"), "There is no such schedule")
         come_back(browser, daemon, "schedules/hook", putting)
         browser.shows("to change this schedule it needs the scope admin")
         browser.shows("Run now")
