@@ -159,13 +159,15 @@ class Browser:
         """Wait until the page shows this text."""
         self.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
 
-    def click(self, selector: str, text: str = "") -> None:
-        """Click on the first element of this selector, that has this text."""
+    def click(self, selector: str, text: str = "", *, then: str = "") -> None:
+        """Click on the first element of this selector, that has this text, and see what follows."""
         found = (
             f"[...document.querySelectorAll({json.dumps(selector)})]"
             f".find((each) => each.textContent.includes({json.dumps(text)}))"
         )
         self.act(found, "it.click()")
+        if then:
+            self.shows(then)
 
     def enter(self, selector: str, text: str) -> None:
         """Write into a field, as if it was typed."""

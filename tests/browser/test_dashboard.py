@@ -73,8 +73,7 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, daemon: Daemon
     ask(daemon, "PUT", "/v1/topics/mail/keys/both", {"body": 2})
     ask(daemon, "PUT", "/v1/topics/sms/keys/both", {"body": 3})
     browser.enter("[name=prefix]", "order-")
-    browser.click("button", "Find")
-    browser.shows("Enter a job id, a key, or a topic")
+    browser.click("button", "Find", then="Enter a job id, a key, or a topic")
     browser.enter("[name=key]", "both")
     browser.click("button", "Find")
     browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
@@ -83,42 +82,33 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, daemon: Daemon
     find_in_the_first_field(browser, daemon)
     browser.open(url_of(daemon, "jobs"))
     browser.enter("[name=key]", "order-17")
-    browser.click("button", "Find")
-    browser.shows("Job 1 delayed")
+    browser.click("button", "Find", then="Job 1 delayed")
     browser.shows('"n": 1')
     browser.click("button", "Reschedule …")
     browser.enter("#when", "2030-01-01T09:00:00Z")
-    browser.click("dialog[open] button.primary")
-    browser.shows("It has another time")
+    browser.click("dialog[open] button.primary", then="It has another time")
     assert ask(daemon, "GET", "/v1/jobs/1")["due"] == "2030-01-01T09:00:00.000Z"
     browser.click("button", "Change …")
     browser.enter("#text", '{"n": 12345678901234567890}')
-    browser.click("dialog[open] button.primary")
-    browser.shows("It is changed")
+    browser.click("dialog[open] button.primary", then="It is changed")
     browser.shows("12345678901234567890")
-    browser.click("button", "Bury …")
-    browser.shows("No attempt is counted")
+    browser.click("button", "Bury …", then="No attempt is counted")
     browser.enter("#why", "wrong amount")
-    browser.click("dialog[open] button.primary")
-    browser.shows("Job 1 is buried")
+    browser.click("dialog[open] button.primary", then="Job 1 is buried")
     browser.shows("Job 1 buried")
     browser.shows("wrong amount")
     assert "Bury …" not in browser.text()
     told = ask(daemon, "GET", "/v1/jobs/1")
     assert (told["state"], told["failure"]["error"]) == ("buried", "wrong amount")
-    browser.click("button", "Kick: ready now")
-    browser.shows("Job 1 ready")
+    browser.click("button", "Kick: ready now", then="Job 1 ready")
     browser.click("button", "Reschedule …")
     browser.enter("#when", "1h")
-    browser.click("dialog[open] button.primary")
-    browser.shows("Job 1 delayed")
-    browser.click("button", "Cancel …")
-    browser.shows("cannot be brought back")
+    browser.click("dialog[open] button.primary", then="Job 1 delayed")
+    browser.click("button", "Cancel …", then="cannot be brought back")
     browser.click("dialog[open] button", "Leave it")
     assert ask(daemon, "GET", "/v1/jobs/1")["state"] == "delayed"
     browser.click("button", "Cancel …")
-    browser.click("dialog[open] button.danger")
-    browser.shows("There is no such job")
+    browser.click("dialog[open] button.danger", then="There is no such job")
 
 
 def test_a_job_says_how_many_attempts_it_had_and_a_topic_that_it_is_paused(
@@ -140,20 +130,16 @@ def test_a_dead_letter_is_found_and_revived(browser: Browser, daemon: Daemon) ->
     put_samples(daemon)
     browser.open(url_of(daemon))
     browser.wait_for("document.querySelector('.figure.warn')?.innerText.includes('19')")
-    browser.click("nav a", "Dead letters")
-    browser.shows("buried: # no such mailbox")
+    browser.click("nav a", "Dead letters", then="buried: # no such mailbox")
     browser.click("tbody input[type=checkbox]")
-    browser.click("button.primary", "Redrive 1")
-    browser.shows("18 buried")
+    browser.click("button.primary", "Redrive 1", then="18 buried")
     assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 18
     browser.click("button", "Redrive these 7 …")
-    browser.click("dialog[open] button", "Redrive these")
-    browser.shows("11 buried")
+    browser.click("dialog[open] button", "Redrive these", then="11 buried")
     assert "too many connections" not in browser.text()
     assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 11
     browser.click("button", "Redrive all …")
-    browser.click("dialog[open] button", "Redrive all")
-    browser.shows("there are no dead letters")
+    browser.click("dialog[open] button", "Redrive all", then="there are no dead letters")
     assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 0
 
 
@@ -164,15 +150,12 @@ def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path:
         browser.click("summary", "As a table")
         browser.click("tbody a")
         browser.wait_for("document.querySelectorAll('tbody tr').length === 50")
-        browser.click("button", "Next page")
-        browser.shows("First page")
+        browser.click("button", "Next page", then="First page")
         browser.open(url_of(daemon, "topics/orders"), "100,000")
-        browser.click("button", "Clear …")
-        browser.shows("100,000 jobs are deleted")
+        browser.click("button", "Clear …", then="100,000 jobs are deleted")
         assert browser.evaluate("document.querySelector('dialog button.danger').disabled")
         browser.enter("#typed", "orders")
-        browser.click("dialog[open] button.danger")
-        browser.shows("100,000 jobs were deleted")
+        browser.click("dialog[open] button.danger", then="100,000 jobs were deleted")
 
 
 def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, daemon: Daemon) -> None:
@@ -187,16 +170,14 @@ def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, daemon: Da
     browser.click("button", "Save")
     browser.wait_for("document.querySelector('#policy-jitter_percent[aria-invalid=true]')")
     browser.enter("#policy-jitter_percent", "20")
-    browser.click("button", "Save")
-    browser.shows("The policy of mail is set")
+    browser.click("button", "Save", then="The policy of mail is set")
     policy = ask(daemon, "GET", "/v1/topics/mail/policy")["policy"]
     assert policy == {"jitter_percent": 20, "retry": ["15s", "3m"]}
     browser.enter("[aria-label='How long']", "3h")
     put_many(daemon, "mail", 1)
     browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
     assert browser.evaluate("document.activeElement.value") == "3h", "what is typed stays"
-    browser.click("button", "Pause for")
-    browser.shows("Paused until")
+    browser.click("button", "Pause for", then="Paused until")
     browser.shows("(in 2h 59m)")
     browser.click("button", "Resume")
     browser.wait_for("!document.body.innerText.includes('Paused until')")
@@ -214,8 +195,7 @@ def test_the_groups_of_a_topic_are_shown_and_one_is_paused(
     browser.wait_for(f"{names} === {json.dumps(f'zeta/eu,acme,{NASTY}')}")
     browser.shows("3 of 3 groups")
     browser.enter("[aria-label='How long a group is paused']", "3h")
-    browser.click("tbody button", "Pause")
-    browser.shows("paused, ends in 2h 59m")
+    browser.click("tbody button", "Pause", then="paused, ends in 2h 59m")
     told = ask(daemon, "GET", "/v1/topics/hooks/groups/zeta%2Feu")
     assert (told["blocked"], told["ready"]) == ("paused", 3)
     browser.click("tbody button", "Resume")
@@ -225,8 +205,7 @@ def test_the_groups_of_a_topic_are_shown_and_one_is_paused(
     browser.click("button", "Save")
     browser.wait_for("document.querySelector('#policy-group_weights[aria-invalid=true]')")
     browser.enter("#policy-group_weights", '{"acme": 5}')
-    browser.click("button", "Save")
-    browser.shows("The policy of hooks is set")
+    browser.click("button", "Save", then="The policy of hooks is set")
     policy = ask(daemon, "GET", "/v1/topics/hooks/policy")["policy"]
     assert policy == {"fair": True, "group_weights": {"acme": 5}}
     browser.click("tbody a", "acme")
@@ -242,18 +221,15 @@ def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
     browser.open(url_of(daemon, "topics/mail"), "From the configuration.")
     ask(daemon, "PUT", path, {"ttr": "5m", "retry": "1s 2s"})
     browser.enter("#policy-delay", "7s")
-    browser.click("button", "Save")
-    browser.shows("Changed by somebody else since this page read it:")
+    browser.click("button", "Save", then="Changed by somebody else since this page read it:")
     browser.shows("ttr is 5m now, retry is 1s 2s now. Try again")
     assert ask(daemon, "GET", path)["policy"] == {"ttr": "5m", "retry": ["1s", "2s"]}
     browser.click("button", "Save")
     browser.shows("Set at run time; it takes precedence over the configuration.")
     assert ask(daemon, "GET", path)["policy"] == {"delay": "7s"}
     assert browser.evaluate("document.activeElement.innerText") == "Save"
-    browser.click("button", "Remove")
-    browser.shows("Remove the policy of mail?")
-    browser.click("button", "Remove it")
-    browser.shows("From the configuration.")
+    browser.click("button", "Remove", then="Remove the policy of mail?")
+    browser.click("button", "Remove it", then="From the configuration.")
     put_many(daemon, "mail", 1)
     browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
     assert browser.evaluate("document.querySelector('#policy-delay').value") == ""
@@ -393,8 +369,7 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
         put_topics(daemon, 10_000, buried=120)
         put_many(daemon, "zebra", 5, delay="1d")
         browser.open(url_of(daemon), "1 to 50 of 10,002 topics")
-        browser.click("button", "Next")
-        browser.shows("51 to 100 of 10,002 topics")
+        browser.click("button", "Next", then="51 to 100 of 10,002 topics")
         browser.click("thead button", "Delayed")
         browser.wait_for(
             "document.querySelector('[aria-label=Topics] tbody th').innerText === 'zebra'"
@@ -410,8 +385,7 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
         browser.open(url_of(daemon, "dead"), "1 to 50 of 120 topics with dead letters")
         assert browser.evaluate("document.querySelectorAll('details.card').length") == 50
         browser.click("button", "Next")
-        browser.click("button", "Next")
-        browser.shows("101 to 120 of 120 topics with dead letters")
+        browser.click("button", "Next", then="101 to 120 of 120 topics with dead letters")
         browser.open(url_of(daemon, "calendar?span=172800"), "9,885 jobs come due")
 
 

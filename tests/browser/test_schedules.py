@@ -101,8 +101,7 @@ def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
     browser.click("summary", "As a table")
     rows = "[...document.querySelectorAll('[aria-label=\"What runs next\"] tbody tr')]"
     assert browser.evaluate(f"{rows}[1].innerText").split("\t")[-2:] == ["3", "a, b, c"]
-    browser.click("button", "7 days")
-    browser.shows("82 runs within 7 days")
+    browser.click("button", "7 days", then="82 runs within 7 days")
     ask(daemon, "PUT", "/v1/schedules/often", {"topic": "t", "cron": "* * * * *", "body": 1})
     browser.open(url_of(daemon, "schedules"), "of often only the next 100 are shown")
     browser.wait_for(COUNTS_ARE_APART)
@@ -126,8 +125,7 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
         ),
     ):
         browser.enter(f"#schedule-{field}", text)
-    browser.click("button", "Show its runs")
-    browser.shows("never fires: no month has such a day")
+    browser.click("button", "Show its runs", then="never fires: no month has such a day")
     browser.shows("did you mean America/New_York?")
     invalid = "[...document.querySelectorAll('[aria-invalid]')].map((each) => each.name).join()"
     assert browser.evaluate(invalid) == "cron,timezone,limit"
@@ -137,18 +135,15 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
     browser.enter("#schedule-timezone", "America/New_York")
     browser.enter("#schedule-limit", "30")
     browser.enter("#schedule-body", "{")
-    browser.click("button", "Show its runs")
-    browser.shows("it is no JSON")
+    browser.click("button", "Show its runs", then="it is no JSON")
     browser.enter("#schedule-body", '{"n": 12345678901234567890, "m": 1.0}')
-    browser.click("button", "Show its runs")
-    browser.shows("Its first runs would be")
+    browser.click("button", "Show its runs", then="Its first runs would be")
     assert browser.text().count(" 04:30 GMT-0") == 10
     assert ask(daemon, "GET", "/v1/schedules")["schedules"] == [], "shown, and not made"
     browser.enter("#schedule-cron", "45 4 * * *")
     assert "Save" not in browser.text(), "what would be saved is what was shown"
     browser.click("button", "Show its runs")
-    browser.click("button", "Save")
-    browser.shows("Schedule nightly")
+    browser.click("button", "Save", then="Schedule nightly")
     browser.shows('"n": 12345678901234567890,')
     browser.shows('"m": 1.0')
     assert ask(daemon, "GET", "/v1/schedules/nightly")["definition"] == {
@@ -161,8 +156,7 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
     }
     browser.open(url_of(daemon, "new-schedule?topic=mail"))
     browser.enter("#schedule-name", "nightly")
-    browser.click("button", "Show its runs")
-    browser.shows("there is a schedule of this name")
+    browser.click("button", "Show its runs", then="there is a schedule of this name")
 
 
 def test_a_change_keeps_what_is_not_in_the_form_and_says_what_somebody_else_has_changed(
@@ -177,13 +171,11 @@ def test_a_change_keeps_what_is_not_in_the_form_and_says_what_somebody_else_has_
     ask(daemon, "PUT", path, {**definition, "overlap": "skip"})
     browser.enter("#schedule-every", "2h")
     browser.enter("#schedule-limit", "5")
-    browser.click("button", "Show its runs")
-    browser.shows("Its next runs would be")
+    browser.click("button", "Show its runs", then="Its next runs would be")
     promised = browser.evaluate(PROMISED)
     browser.click("button", "Save")
     browser.shows("Changed by somebody else since this page read it: overlap is skip now.")
-    browser.click("button", "Save")
-    browser.shows("hourly is saved")
+    browser.click("button", "Save", then="hourly is saved")
     told = ask(daemon, "GET", path)
     assert told["definition"] == {**definition, "every": "2h", "limit": 5}
     runs = ask(daemon, "GET", f"{path}/preview")["runs"]
@@ -198,28 +190,22 @@ def test_a_schedule_is_paused_run_backfilled_and_removed(browser: Browser, daemo
     browser.open(url_of(daemon, "schedules/hourly"))
     browser.click("button", "Pause …")
     browser.enter("#note", "the warehouse moves")
-    browser.click("dialog[open] button.primary")
-    browser.shows("paused: the warehouse moves")
+    browser.click("dialog[open] button.primary", then="paused: the warehouse moves")
     browser.shows("None while it is paused.")
     browser.click("button", "Resume")
     browser.wait_for("!document.body.innerText.includes('the warehouse moves')")
-    browser.click("button", "Run now")
-    browser.shows("was put")
-    browser.click("dd a[href*=job]")
-    browser.shows("hourly@")
+    browser.click("button", "Run now", then="was put")
+    browser.click("dd a[href*=job]", then="hourly@")
     browser.open(url_of(daemon, "schedules/hourly"))
     browser.click("button", "Backfill …")
     browser.enter("#from", "2026-01-01T00:00:00Z")
     browser.enter("#until", "2026-01-01T05:00:00Z")
-    browser.click("dialog[open] button.primary")
-    browser.shows("6 jobs were put, 0 were there")
-    browser.click("button", "Remove …")
-    browser.shows("The jobs of its runs stay.")
+    browser.click("dialog[open] button.primary", then="6 jobs were put, 0 were there")
+    browser.click("button", "Remove …", then="The jobs of its runs stay.")
     browser.click("dialog[open] button", "Leave it")
     assert ask(daemon, "GET", path)["state"] == "active"
     browser.click("button", "Remove …")
-    browser.click("dialog[open] button.danger")
-    browser.shows("There are no schedules.")
+    browser.click("dialog[open] button.danger", then="There are no schedules.")
     assert ask(daemon, "GET", "/v1/topics/t")["ready"] == 7
 
 
@@ -251,8 +237,7 @@ def test_a_token_is_offered_what_it_may_do_and_nobody_to_change_the_configuratio
         browser.open(url_of(daemon, "schedules/news"), "The configuration has set this schedule")
         assert not {"Remove …", "Show its runs"} & {*browser.text().split("\n")}
         browser.click("button", "Pause …")
-        browser.click("dialog[open] button.primary")
-        browser.shows("None while it is paused.")
+        browser.click("dialog[open] button.primary", then="None while it is paused.")
         come_back(browser, daemon, "schedules", looking)
         browser.wait_for(f"{NAMES} === 'news hook'")
         assert "New schedule" not in browser.text()
