@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import pytest
 
 from delayd.client import Client
 from delayd.testing.daemon import Daemon
@@ -37,6 +40,7 @@ BLOCK: Final = re.compile(
 )
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PATIENCE_S: Final = 120
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 STEP_S: Final = 0.5
 """Of virtual time."""
 START: Final = datetime(2026, 11, 21, 19, tzinfo=UTC)

@@ -8,7 +8,6 @@ row shows the text that stands there.
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
-from tests.pages import text_of
+from tests.pages import needs_curl, text_of
 
 TASKS: Final[dict[str, dict[str, str]]] = {
     heading: dict(re.findall(r"^\| (\w+) \| (.*) \|$", text, re.MULTILINE))
@@ -223,7 +222,7 @@ def place(
     place.close()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs_curl
 def test_the_line_protocol_is_spoken_by_hand_as_the_page_says(place: Place) -> None:
     (command,) = re.findall(r"`(printf [^`]+)`", text_of("by-task.md"))
     here = command.replace("127.0.0.1:11300", place.daemon.listens_on)

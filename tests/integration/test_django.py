@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from django.test import override_settings
@@ -21,6 +21,7 @@ from delayd.testing.daemon import Daemon, running_daemon
 from tests.django.conftest import SETTINGS
 from tests.django.project import tasks
 from tests.pages import Reader
+from tests.rigs.waiting import line_with
 
 pytestmark = pytest.mark.process
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -103,9 +104,10 @@ def test_a_worker_lets_tasks_finish_and_gives_back_those_that_take_too_long(
         text=True,
     )
     try:
-        _read_until(worker, "begins", 2 if is_long else 1)
+        for _ in range(2 if is_long else 1):
+            line_with("begins", worker.stdout)
         worker.send_signal(signal.SIGTERM)
-        _read_until(worker, f"stopping: tasks may finish for {grace} s")
+        line_with(f"stopping: tasks may finish for {grace} s", worker.stdout)
         if signals == 2:
             while short.id in _ids(client):
                 time.sleep(0.01)
@@ -124,11 +126,3 @@ def test_a_worker_lets_tasks_finish_and_gives_back_those_that_take_too_long(
 
 def _ids(client: Client) -> list[int]:
     return [job.id for job in client.jobs("default")]
-
-
-def _read_until(worker: "subprocess.Popen[Any]", words: str, times: int = 1) -> None:
-    lines: list[str] = []
-    while sum(words in line for line in lines) < times:
-        assert worker.stdout is not None
-        lines.append(worker.stdout.readline())
-        assert lines[-1], lines

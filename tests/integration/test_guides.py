@@ -1,18 +1,13 @@
 """The pages that guide a newcomer are true: everything on them is typed or run, in its order."""
 
-import shutil
 from pathlib import Path
-
-import pytest
 
 from delayd.testing.daemon import running_daemon
 from tests.config_files import written
 from tests.http_client import HTTP
-from tests.pages import BLOCK, Reader, text_of
+from tests.pages import BLOCK, Reader, needs_curl, text_of
 from tests.rigs.process import put_standing
 from tests.servers import free_port
-
-needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
 @needs_curl

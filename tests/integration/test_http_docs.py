@@ -4,20 +4,18 @@ The daemon has a virtual clock, so that its times are those of the page but for 
 """
 
 import re
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 import msgspec
-import pytest
 
 from delayd.http.problems import ProblemAnswer
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.http.values import Answer
-from tests.pages import Reader, examples, is_same_answer, text_of
+from tests.pages import Reader, examples, is_same_answer, needs_curl, text_of
 from tests.rigs.http import http_refusals
 from tests.rigs.process import daemon_of
 
@@ -26,7 +24,7 @@ CALL: Final = re.compile(r"(?:-X (\w+) )?'?localhost:11301([^ ']*)")
 VARYING: Final = re.compile("^(Date|Server):.*", re.MULTILINE)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs_curl
 def test_the_examples_are_answered_as_the_page_says(tmp_path: Path) -> None:
     flags = ("--line", "off", "--http", "127.0.0.1:0", "--clock", "virtual")
     with daemon_of(tmp_path / "data", *flags) as daemon:

@@ -20,7 +20,7 @@ from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.pages import Reader
 from tests.postgres_server import PostgresServer, postgres_server
-from tests.rigs.waiting import until
+from tests.rigs.waiting import line_with, until
 from tests.servers import free_port
 
 PATIENCE_S: Final = 120.0
@@ -80,11 +80,7 @@ class RelayProcess:
 
     def says(self, text: str) -> str:
         """Wait for a line with this in it; return it."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if text in line:
-                return line
-        raise AssertionError(f"it ended without saying {text!r}")
+        return line_with(text, self.process.stderr)
 
     def kill(self) -> None:
         self.process.kill()

@@ -6,7 +6,6 @@ Its port is another one here, and the daemon listens elsewhere. `...` stands for
 import contextlib
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,12 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from delayd.config import load
 from delayd.testing.daemon import Daemon
 from tests.config_files import written
-from tests.pages import Reader, examples, is_as_told, is_same_answer, text_of
+from tests.pages import Reader, examples, is_as_told, is_same_answer, needs_curl, text_of
 from tests.rigs.waiting import until
 from tests.servers import free_port
 
@@ -57,7 +54,7 @@ def is_listening(port: int) -> bool:
         return not probe.connect_ex(("127.0.0.1", port))
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs_curl
 def test_who_follows_the_page_sees_what_it_says(tmp_path: Path) -> None:
     with free_port() as port:
         follow(Reader(tmp_path, also={PORT: str(port)}))

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from delayd.testing.daemon import running_daemon
 from tests.http_client import HTTP
-from tests.pages import Reader, passing_time, text_of
+from tests.pages import Reader, needs_curl, passing_time, text_of
 
 README: Final = "../README.md"
 
@@ -52,7 +51,7 @@ def test_the_programs_of_the_readme_work(reader: Reader) -> None:
     assert len(programs) == 2
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs_curl
 def test_the_job_over_http_comes_and_is_acknowledged(reader: Reader) -> None:
     blocks = re.findall(r"(?:^    .*\n)+", text_of(README, "Over HTTP"), re.MULTILINE)
     typed = reader.here("\n".join(blocks)).replace("curl ", "curl -sS ")

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from delayd.testing.daemon import Daemon, running_daemon
 from tests.config_files import written
 from tests.faults.test_real_clock import WallClock
 from tests.http_client import HTTP
-from tests.pages import Reader
+from tests.pages import Reader, needs_curl
 from tests.rigs.process import serve_command, warnings_of
 
 ZONE: Final = "America/New_York"
@@ -61,7 +60,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Shell(capsys, monkeypatch)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs_curl
 def test_schedules_do_what_the_page_says(tmp_path: Path) -> None:
     with running_daemon(*HTTP, clock="virtual") as daemon:
         Reader(tmp_path, daemon).follow("schedules.md")

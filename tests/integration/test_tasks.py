@@ -13,6 +13,7 @@ from delayd.client import Client
 from delayd.client.reloader import python_files
 from delayd.exits import Exit
 from delayd.testing.daemon import running_daemon
+from tests.rigs.waiting import line_with
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -27,17 +28,6 @@ def slow() -> None:
     time.sleep(1)
     print("slow ends", flush=True)
 """
-
-
-def lines_until(process: "subprocess.Popen[str]", last: str) -> list[str]:
-    """Return what it prints, up to this line."""
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line.rstrip())
-        if lines[-1] == last:
-            return lines
-    raise AssertionError(lines)
 
 
 def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
@@ -64,14 +54,14 @@ def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
                 stdout=subprocess.PIPE,
             )
             assert ran.stdout == "to ada with Hello\n"
-            lines_until(worker, "to ada with Hello")
+            line_with("to ada with Hello", worker.stdout)
             file.write_text(text + SLOW, encoding="utf-8")
             with Client(url) as client:
                 assert client.find("mail", "welcome-ada").state == "delayed"
                 client.put("slow", {"task": "slow"})
-                lines_until(worker, "slow begins")
+                line_with("slow begins", worker.stdout)
                 worker.send_signal(signal.SIGTERM)
-                assert lines_until(worker, "slow ends")
+                line_with("slow ends", worker.stdout)
                 assert worker.wait(60) == Exit.OK
                 assert not [each.name for each in client.topics() if each.name == "slow"]
         finally:
@@ -92,7 +82,7 @@ def test_a_second_ctrl_c_gives_the_jobs_back_and_no_attempt_is_counted(tmp_path:
         assert worker.stdout is not None
         with Client(url) as client:
             put = client.put("slow", {"task": "slow"}, retry="2h")
-            lines_until(worker, "slow begins")
+            line_with("slow begins", worker.stdout)
             worker.send_signal(signal.SIGINT)
             assert "stopping when the jobs in hand are finished" in worker.stdout.readline()
             worker.send_signal(signal.SIGINT)
