@@ -19,26 +19,18 @@ from delayd.limits import MARKS_SHOWN_MAX
 from delayd.testing.daemon import running_daemon
 from tests.cli.talking import Talk
 
-
-@pytest.fixture
-def orders(talk: Talk) -> Talk:
-    """Three jobs that are due in one, two and three hours, two of them with keys."""
-    talk.ok("put", "orders", "one", "--delay", "1h", "--key", "order-1")
-    talk.ok("put", "orders", "two", "--delay", "2h", "--key", "order-2")
-    talk.ok("put", "orders", "three", "--delay", "3h")
-    return talk
-
-
 # --- jobs ----------------------------------------------------------------------------------------
 
 
-def test_json_has_the_names_of_http_over_the_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_over_the_line_json_has_the_names_of_http_and_dead_letters_tell_how_long_ago_they_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def told(*words: str) -> dict[str, Any]:
         assert invoke([*words, "--json", "--line", daemon.listens_on]) == Exit.OK
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
-    with running_daemon() as daemon:
+    with running_daemon(clock="virtual") as daemon:
         told("put", "cg", "x", "--delay", "1h", "--priority", "7", "--key", "k", "--group", "g")
         row = told("jobs", "cg")
         assert row.pop("due").endswith("Z")
@@ -47,18 +39,12 @@ def test_json_has_the_names_of_http_over_the_line_too(capsys: pytest.CaptureFixt
             job = told(*words)
             assert (job["topic"], job["id"], job["state"], job["key"]) == ("cg", 1, "delayed", "k")
             assert (job["priority"], job["ttr"], job["group"], job["body"]) == (7, 60.0, "g", "x")
-
-
-def test_over_the_line_dead_letters_say_how_long_ago_they_failed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with running_daemon(clock="virtual") as daemon:
         with Client(f"beanstalk://{daemon.listens_on}") as client:
             client.put("mail", "x", max_attempts=1)
             client.reserve("mail", timeout=0).nack(error="no route")
             client.advance_clock("90s")
-        for words, shown in (("list mail", "1m30s ago"), ("show 1", "nacked 1m30s ago")):
-            assert invoke(["dead", *words.split(), "--line", daemon.listens_on]) == Exit.OK
+        for command, shown in (("list mail", "1m30s ago"), ("show 2", "nacked 1m30s ago")):
+            assert invoke(["dead", *command.split(), "--line", daemon.listens_on]) == Exit.OK
             assert shown in capsys.readouterr().out
 
 
@@ -67,9 +53,11 @@ def test_the_longest_bar_of_a_calendar_fills_its_columns() -> None:
 
 
 def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
-    orders: Talk, monkeypatch: pytest.MonkeyPatch
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "--watch needs a terminal" in orders.fails(Exit.USAGE, "jobs", "orders", "--watch")
+    for _ in range(3):
+        talk.ok("put", "orders", "x", "--delay", "1h")
+    assert "--watch needs a terminal" in talk.fails(Exit.USAGE, "jobs", "orders", "--watch")
     said: list[Asking[Any]] = []
     keys = iter(["", "x", "outage", "later", "q"])
     drawn: list[str] = []
@@ -88,7 +76,7 @@ def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
         screen.seek(0)
         key = next(keys)
         if key == "x":
-            orders.rig.ok("DELETE", "/v1/jobs/1")
+            talk.rig.ok("DELETE", "/v1/jobs/1")
             said[0].end(0.0, fetches[0]())
         if key == "outage":
             said[0].end(0.0, why="Connection refused")
@@ -98,7 +86,7 @@ def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
     monkeypatch.setattr("delayd.cli.asking.key_within", key_within)
     monkeypatch.setattr("delayd.cli.asking.asked_again", asked_again)
     monkeypatch.setattr("delayd.cli.asking.now_s", lambda: 2.0)
-    orders.answers("")
+    talk.answers("")
     screen = io.StringIO()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setattr("sys.stderr", screen)

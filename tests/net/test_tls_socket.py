@@ -54,11 +54,9 @@ def rig(context: ssl.SSLContext, reasons: Refusals) -> Iterator[ServerRig]:
         yield rig
 
 
-def joins(
-    rig: ServerRig, *, buffer_bytes: int = 0, plain: socket.socket | None = None
-) -> TlsClient:
+def joins(rig: ServerRig, *, buffer_bytes: int = 0) -> TlsClient:
     """A client that has shaken hands."""
-    client = TlsClient(plain or rig.client(), client_context(authority()))
+    client = TlsClient(rig.client(), client_context(authority()))
     if buffer_bytes:
         client.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     before = set(rig.clients)
