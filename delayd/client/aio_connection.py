@@ -240,8 +240,12 @@ class AsyncConnections:
         try:
             ask = next(steps)
             while True:
-                connection, reply = await self.exchange(ask)
-                ask = resumed(steps, ask, connection, reply, pool)
+                try:
+                    connection, reply = await self.exchange(ask)
+                except BaseException as error:  # noqa: BLE001 - the steps handle it
+                    ask = steps.throw(error)
+                else:
+                    ask = resumed(steps, ask, connection, reply, pool)
         except StopIteration as done:
             result: T = done.value
             return result

@@ -178,8 +178,12 @@ class Connections:
         try:
             ask = next(steps)
             while True:
-                connection, reply = self.exchange(ask)
-                ask = resumed(steps, ask, connection, reply, pool)
+                try:
+                    connection, reply = self.exchange(ask)
+                except BaseException as error:  # noqa: BLE001 - the steps handle it
+                    ask = steps.throw(error)
+                else:
+                    ask = resumed(steps, ask, connection, reply, pool)
         except StopIteration as done:
             result: T = done.value
             return result

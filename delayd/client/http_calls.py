@@ -478,16 +478,16 @@ def _in_parts(
         part = values[start : start + BATCH_JOBS_MAX]
         try:
             answer = yield from _ask("POST", target, {name: part})
+            answered = array_in(answer, "results")
+            if len(answered) != len(part):
+                raise NotUnderstood(f"{len(answered)} results for {len(part)} {name}")
+            for result in answered:
+                problem = members(result).get("problem")
+                results.append(read(result) if problem is None else _refusal(members(problem)))
         except DelaydError as error:
             error.results = results
             counted_from(error, name, start)
             raise
-        answered = array_in(answer, "results")
-        if len(answered) != len(part):
-            raise NotUnderstood(f"{len(answered)} results for {len(part)} {name}")
-        for result in answered:
-            problem = members(result).get("problem")
-            results.append(read(result) if problem is None else _refusal(members(problem)))
     return results
 
 

@@ -23,11 +23,19 @@ PageAfter = Callable[[str | None, int | None], Steps[tuple[list[T], str | None]]
 
 
 def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
-    """Exchange each request of an operation; the steps are the results of `exchange`."""
+    """Exchange each request of an operation; the steps are the results of `exchange`.
+
+    An exchange that fails raises its error in the operation, as all that carry out operations do.
+    """
     try:
         ask = next(steps)
         while True:
-            ask = steps.send((yield exchange(ask)))
+            try:
+                answer = yield exchange(ask)
+            except BaseException as error:  # noqa: BLE001 - the steps handle it
+                ask = steps.throw(error)
+            else:
+                ask = steps.send(answer)
     except StopIteration as done:
         result: T = done.value
         return result

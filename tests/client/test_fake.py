@@ -15,12 +15,14 @@ from typing import Final
 import pytest
 
 from delayd.client import (
+    ConnectionLost,
     Forbidden,
     JobNotFound,
     TimedOut,
     Unauthorized,
     Unreachable,
 )
+from delayd.client.http1 import HttpWire, Request
 from delayd.testing import FakeDelayd, ReceivedCall
 from delayd.testing.fake import START
 from tests.client.test_imports import modules_after
@@ -181,6 +183,20 @@ def test_a_fake_that_is_closed_is_not_reached() -> None:
     with pytest.raises(Unreachable, match="closed"):
         client.put("mail", "x")
     fake.close()
+
+
+def test_the_error_of_a_later_request_of_many_has_the_results_of_those_before(
+    fake: FakeDelayd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(wire: HttpWire, ask: Request) -> object:
+        if fake.requests:
+            raise ConnectionLost("the daemon", "gone", may_have_happened=True)
+        return FakeDelayd.answer(fake, wire, ask)
+
+    monkeypatch.setattr(fake, "answer", answer)
+    with pytest.raises(ConnectionLost) as caught:
+        fake.client().put_many("mail", [{"body": 1}] * 1_001)
+    assert len(caught.value.results) == 1_000
 
 
 def test_a_fake_holds_no_descriptor() -> None:

@@ -10,6 +10,8 @@ from delayd.client import (
     Forbidden,
     NotFound,
     NotReserved,
+    NotUnderstood,
+    PutResult,
     Unauthorized,
     Unreachable,
 )
@@ -34,6 +36,10 @@ REFUSED: Final = (
     b'{"word":"NOT_FOUND","detail":"-","title":"x y z"}'
 )
 ALIVE: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{"status":"ready"}'
+
+
+def _ok(text: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text)
 
 
 @pytest.mark.parametrize("cut", range(0, len(ACKED), 3))
@@ -211,6 +217,30 @@ def test_a_batch_whose_connection_is_lost_keeps_what_was_answered(made: Made) ->
             put_in(batch, 3)
         assert [result.id for result in batch.results] == [1, 2]
         assert peer.received[1] == b""
+
+
+@pytest.mark.parametrize(
+    ("call", "each", "result"),
+    [
+        (
+            lambda client: client.put_many("mail", [{"body": 1}] * 1_001),
+            b'{"id":7,"outcome":"created"}',
+            PutResult(7, "created"),
+        ),
+        (lambda client: client.ack_many([TOKEN] * 1_001), b"{}", None),
+    ],
+)
+@pytest.mark.parametrize("then", [b"", b'{"results":5}'])
+def test_the_error_of_a_later_request_of_many_has_the_results_of_those_before(
+    made: Made, call: Callable[[Any], Any], each: bytes, result: PutResult | None, then: bytes
+) -> None:
+    first = _ok(b'{"results":[%b]}' % b",".join([each] * 1_000))
+    end: list[Step] = [Send(_ok(then)), Hold()] if then else [Close()]
+    with ScriptedPeer([[Read(b"]}"), Send(first), Read(b"]}"), *end]]) as peer:
+        with pytest.raises(NotUnderstood if then else ConnectionLost) as caught:
+            call(made.client(peer.http))
+        made.close()
+    assert caught.value.results == [result] * 1_000
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
