@@ -10,7 +10,6 @@ from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.push.signing import signature
 
-NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
 SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=\n")
 RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 from pathlib import Path
@@ -7,11 +6,9 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import Entry
-from delayd.access.token_usage import TokenUsage
 from delayd.access.tokens import Tokens
 from delayd.cli.main import invoke
 from delayd.exits import Exit
-from tests.cli.talking import FullOutput
 
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
@@ -83,16 +80,6 @@ def test_an_id_that_is_taken_is_drawn_again(
     assert ids == ["61616161", "63636363"]
 
 
-def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
-    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout", FullOutput())
-    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.OUTPUT_FAILED
-    (entry,) = Tokens.load(str(path)).entries
-    expected = f"could not be printed (No space left on device): revoke {entry.id}"
-    assert expected in capsys.readouterr().err
-
-
 # --- Where the file is ---------------------------------------------------------------------------
 
 
@@ -108,50 +95,6 @@ def test_a_file_that_root_makes_is_of_whoever_has_its_directory_and_then_stays_i
     made(path, capsys, *words)
     assert (path.stat().st_uid, path.stat().st_gid) == (3_456, 4_567)
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-# --- Listing and revoking ------------------------------------------------------------------------
-
-
-def listed(path: Path, capsys: Capture, *words: str) -> list[str]:
-    assert invoke(["token", "list", "--tokens", str(path), *words]) == Exit.OK
-    return capsys.readouterr().out.splitlines()
-
-
-def test_a_list_shows_all_but_secrets_and_hashes(
-    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = "mail --scope put,peek --topic mail.*,sms --not-after 90d"
-    text, entry = made(path, capsys, *words.split())
-    _, second = made(path, capsys, "a b", "--scope", "put", "--topic", "*")
-    usage = TokenUsage()
-    usage.note(entry.id, NOW_MS)
-    usage.write(str(path), {entry.id})
-    assert [re.split(r"  +", line) for line in listed(path, capsys)] == [
-        ["ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED"],
-        [entry.id, "mail", "put,peek", "mail.*,sms", NOW, "2027-02-19T10:15:00Z", "2026-11-21"],
-        [second.id, "a b", "put", "*", NOW, "-", "-"],
-    ]
-    title, first, other = listed(path, capsys)
-    assert title.index("NOT AFTER") == first.index("2027-02-19") == other.index("-  ")
-    rows = [json.loads(line) for line in listed(path, capsys, "--json")]
-    assert rows[0] == {
-        "id": entry.id,
-        "name": "mail",
-        "scopes": ["put", "peek"],
-        "topics": ["mail.*", "sms"],
-        "created": NOW,
-        "not_after": "2027-02-19T10:15:00Z",
-        "last_used": "2026-11-21",
-        "is_over": False,
-    }
-    assert (rows[1]["not_after"], rows[1]["last_used"]) == (None, None)
-    monkeypatch.setattr("delayd.cli.token.system_wall_ms", lambda: NOW_MS + 91 * 86_400_000)
-    assert json.loads(listed(path, capsys, "--json")[0])["is_over"]
-    assert " 2027-02-19T10:15:00Z (over)  2026-11-21" in listed(path, capsys)[1]
-    for line in listed(path, capsys) + listed(path, capsys, "--json"):
-        assert entry.sha256 not in line
-        assert text[-43:] not in line
 
 
 # --- Secrets -------------------------------------------------------------------------------------
