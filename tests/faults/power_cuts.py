@@ -69,13 +69,8 @@ class Scripted(Run):
         return self.survives or super()._survivors()
 
 
-def run_of(parts: Parts | None, plan: Plan = PLAN, seed: int = SEED) -> Scripted:
-    return Scripted(seed, parts, plan)
-
-
-def _counts(parts: Parts | None, plan: Plan, seed: int) -> Counter[str]:
-    """Return how many calls to the disk the run makes, by verb."""
-    run = run_of(parts, plan, seed)
+def _counts(parts: Parts | None = None, plan: Plan = PLAN, seed: int = SEED) -> Counter[str]:
+    run = Scripted(seed, parts, plan)
     run.play()
     return run.disk.verb_counts
 
@@ -84,14 +79,10 @@ _known_counts: Final = functools.cache(_counts)
 """The same of a run with nothing exchanged, which many tests ask for."""
 
 
-def calls(parts: Parts | None = None, plan: Plan = PLAN) -> int:
-    """Return how many calls to the disk the run makes."""
-    return (_counts if parts else _known_counts)(parts, plan, SEED).total()
-
-
-def verb_calls(verb: str, parts: Parts | None = None, plan: Plan = PLAN, seed: int = SEED) -> int:
-    """Return how many of them are of this verb."""
-    return (_counts if parts else _known_counts)(parts, plan, seed)[verb]
+def calls(verb: str = "", parts: Parts | None = None, plan: Plan = PLAN, seed: int = SEED) -> range:
+    """Return the numbers of the calls to the disk that the run makes (of the verb)."""
+    counts = (_counts if parts else _known_counts)(parts, plan, seed)
+    return range(1, 1 + (counts[verb] if verb else counts.total()))
 
 
 def cut_at(
@@ -104,7 +95,7 @@ def cut_at(
     seed: int = SEED,
 ) -> None:
     """Cut the power at the n-th call (of the verb), and see that the run keeps every promise."""
-    run = run_of(parts, plan, seed)
+    run = Scripted(seed, parts, plan)
     run.survives = survives
     run.disk.fail(number, PowerCut(), verb)
     judge(run, f"power cut at {verb or 'call'} {number}")
@@ -118,7 +109,7 @@ def fail_at(
     plan: Plan = PLAN,
 ) -> None:
     """Let the n-th call of the verb fail ("" for any), then cut the power some calls later."""
-    run = run_of(parts, plan)
+    run = Scripted(SEED, parts, plan)
     # Without space a put may be refused, and a shorter one behind it may not.
     run.world = run.world._replace(may_refuse=True)
     run.disk.fail(number, OSError(error, errno.errorcode[error]), verb)
@@ -128,6 +119,6 @@ def fail_at(
 
 def shorten_at(verb: str, number: int, short_bytes: int) -> None:
     """Let the n-th read or write handle only some bytes."""
-    run = run_of(None)
+    run = Scripted(SEED, plan=PLAN)
     run.disk.shorten(number, verb, short_bytes)
     judge(run, f"{verb} {number} of {short_bytes} bytes")

@@ -46,7 +46,7 @@ def simulated_with_pushes(parts: Parts, first: int) -> None:
 
 def boundaries(parts: Parts, first: int) -> None:
     """T-P2: test_power.test_a_power_cut_at_any_call_breaks_no_promise."""
-    for number in turned(range(1, power_cuts.calls(parts) + 1), first):
+    for number in turned(power_cuts.calls(parts=parts), first):
         power_cuts.cut_at(number, power_cuts.nothing_survives, parts)
 
 
@@ -54,13 +54,13 @@ def boundaries_of_snapshots(parts: Parts, first: int) -> None:
     """T-P2: test_power.test_a_power_cut_at_any_call_breaks_no_promise."""
     # Files are removed when a snapshot has replaced them: in some runs even the snapshot before.
     for seed in turned(range(power_cuts.SEED, power_cuts.SEED + 20), first):
-        for number in range(power_cuts.verb_calls("unlink", parts, seed=seed), 0, -1):
+        for number in reversed(power_cuts.calls("unlink", parts, seed=seed)):
             power_cuts.cut_at(number, power_cuts.names_survive, parts, verb="unlink", seed=seed)
 
 
 def failures(parts: Parts, first: int) -> None:
-    """T-E1: test_power.test_an_error_at_any_call_of_any_verb_breaks_no_promise."""
-    for number in turned(range(1, power_cuts.verb_calls("sync", parts) + 1), first):
+    """T-E1: test_power.test_an_error_at_any_call_breaks_no_promise."""
+    for number in turned(power_cuts.calls("sync", parts), first):
         power_cuts.fail_at("sync", number, parts)
 
 

@@ -14,7 +14,9 @@ from tests.faults import power_cuts
 from tests.faults.adapter import small_limits
 from tests.faults.bytes_of_a_log import opened, recovered
 from tests.faults.conftest import SIMULATED, Runs
-from tests.faults.parts import digest
+from tests.faults.disk import Survives
+from tests.faults.parts import Plan, digest
+from tests.faults.power_cuts import PLAN, QUICK_PLAN, SURVIVALS
 from tests.faults.simulation import SEGMENT_BYTES, Run
 from tests.journal.journals import DIRECTORY, contents_of
 from tests.rigs.disk import SimulatedDisk
@@ -31,7 +33,7 @@ ERRORS: Final = (errno.ENOSPC, errno.EINTR, errno.EAGAIN, errno.EFBIG, errno.ERO
 @SIMULATED
 def test_the_fixed_run_has_everything_in_it() -> None:
     """T-P2: windows that do not occur prove nothing."""
-    run = power_cuts.run_of(None)
+    run = power_cuts.Scripted(power_cuts.SEED, plan=PLAN)
     run.play()
     assert run.violations() == []
     assert run.lives > 2
@@ -41,57 +43,45 @@ def test_the_fixed_run_has_everything_in_it() -> None:
 
 
 @SIMULATED
-@pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
-def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
+@pytest.mark.parametrize(
+    ("plan", "survives"),
+    [*((PLAN, each) for each in SURVIVALS), (QUICK_PLAN, power_cuts.nothing_survives)],
+)
+def test_a_power_cut_at_any_call_breaks_no_promise(
+    plan: Plan, survives: Survives | None, runs: Runs
+) -> None:
     """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
-    for number in runs.some(range(1, power_cuts.calls() + 1), 2):
-        power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
+    for number in runs.some(power_cuts.calls(plan=plan), 2):
+        power_cuts.cut_at(number, survives, plan=plan)
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
-        if power_cuts.SURVIVALS[way] is not power_cuts.nothing_survives:
+        if survives is not power_cuts.nothing_survives:
             runs.count("T-P6", what="of them after which names, bytes or any pieces had survived")
 
 
 @SIMULATED
-def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
-    """T-P2 on a quick disk."""
-    plan = power_cuts.QUICK_PLAN
-    for number in runs.some(range(1, power_cuts.calls(plan=plan) + 1), 2):
-        power_cuts.cut_at(number, power_cuts.nothing_survives, plan=plan)
-        runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
-
-
-@SIMULATED
-def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
-    """T-E1 on a quick disk, followed by a power cut."""
-    plan = power_cuts.QUICK_PLAN
-    for number in runs.some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), 2):
-        power_cuts.fail_at("sync", number, plan=plan)
-        runs.count("T-E1", what="EIO at the n-th sync")
-
-
-@SIMULATED
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
-    """T-E1, followed by a power cut."""
-    for number in runs.some(range(1, power_cuts.verb_calls(verb) + 1), 1):
-        power_cuts.fail_at(verb, number)
-        runs.count("T-E1", what=f"EIO at the n-th {verb}")
-
-
-@SIMULATED
-@pytest.mark.parametrize("error", ERRORS)
-def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
-    """T-E1, T-E3, T-N1 in simulation."""
-    for number in runs.some(range(1, power_cuts.calls() + 1), 1):
-        power_cuts.fail_at("", number, error=error)
-        runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
+@pytest.mark.parametrize(
+    ("verb", "error", "plan"),
+    [
+        *((verb, errno.EIO, PLAN) for verb in VERBS),
+        ("sync", errno.EIO, QUICK_PLAN),
+        *(("", error, PLAN) for error in ERRORS),
+    ],
+)
+def test_an_error_at_any_call_breaks_no_promise(
+    verb: str, error: int, plan: Plan, runs: Runs
+) -> None:
+    """T-E1, T-E3 and T-N1 in simulation, followed by a power cut."""
+    for number in runs.some(power_cuts.calls(verb, plan=plan), 1):
+        power_cuts.fail_at(verb, number, error=error, plan=plan)
+        test_id = "T-E1" if error == errno.EIO else "T-E3"
+        runs.count(test_id, what=f"{errno.errorcode[error]} at the n-th {verb or 'call'}")
 
 
 @SIMULATED
 @pytest.mark.parametrize("verb", ["pread", "pwrite"])
 def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E3."""
-    for number in runs.some(range(1, power_cuts.verb_calls(verb) + 1), 2):
+    for number in runs.some(power_cuts.calls(verb), 2):
         power_cuts.shorten_at(verb, number, 1 + number % 60)
         runs.count("T-E3", what=f"short {verb}")
 
