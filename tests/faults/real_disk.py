@@ -56,9 +56,6 @@ SYNC_FILE_RANGE_WRITE: Final = 2
 class Cut(enum.IntEnum):
     """How the power goes, as far as the file system's own log is concerned."""
 
-    AFTER_ALL = 0
-    """Everything written so far is synced first: the gentlest end, of the file system alone."""
-
     AFTER_LOG = 1
     """Its log is written out: names and lengths are new, data may be missing."""
 

@@ -127,20 +127,11 @@ class Machines:
         hosts = ",".join(HOST for _ in machine.links)
         url = f"postgresql://{USER}@/{self._database}?host={hosts}&port={ports}"
         environment = {**os.environ, **self._settings, **machine.environment}
-        host, port = machine.address
-        command = (
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-m",
-            "delayd",
-            "serve",
-            "--line",
-            f"{host}:{port}",
-        )
+        command = (sys.executable, "-X", "faulthandler", "-m", "delayd", "serve")
+        line = "{}:{}".format(*machine.address)
         machine.process = launch(
             f"delayd {name}",
-            (*command, "--http", "off"),
+            (*command, "--line", line, "--http", "off"),
             environment={**environment, "DELAYD_POSTGRES_URL": url},
         )
         return machine

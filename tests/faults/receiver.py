@@ -13,8 +13,6 @@ as a program it is that process.
 import contextlib
 import os
 import random
-import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tests.faults.real_daemon import now_ms
-from tests.rigs.waiting import until
-from tests.servers import free_port
+from tests.servers import HOST, Server, free_port, launch
 
 
 class Arrival(NamedTuple):
@@ -42,7 +39,7 @@ class Receiver:
         self._stack = contextlib.ExitStack()
         # Nobody else is given it while the receiver is dead.
         self.port: int = self._stack.enter_context(free_port())
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -66,31 +63,24 @@ class Receiver:
         }
 
     def start(self) -> None:
-        words = [str(self.port), str(self._book), str(self._fails_percent)]
-        self._process = subprocess.Popen([sys.executable, "-m", "tests.faults.receiver", *words])
-        until(self._listens)
-
-    def _listens(self) -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
-            return True
-        return False
+        words = (str(self.port), str(self._book), str(self._fails_percent))
+        server = launch("receiver", (sys.executable, "-m", "tests.faults.receiver", *words))
+        server.address = (HOST, self.port)
+        server.wait_until(ready=None)
+        self._server = server
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._server is not None:
+            self._server.kill()
+            self._server.stop()
+            self._server = None
 
     def arrivals(self) -> list[Arrival]:
         if not self._book.exists():
             return []
         lines = self._book.read_text().splitlines()
-        rows = [line.split(" ", 5) for line in lines]
-        return [
-            Arrival(row[0], int(row[1]), int(row[2]), float(row[3]), int(row[4]), row[5])
-            for row in rows
-        ]
+        rows = (line.split(" ", 5) for line in lines)
+        return [Arrival(a, int(b), int(c), float(d), int(e), f) for a, b, c, d, e, f in rows]
 
 
 def _serve(port: int, path: str, fails_percent: int) -> None:

@@ -6,11 +6,9 @@ again. Each has to be done; more than once only if the worker that did it was ki
 
 import datetime as dt
 import random
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +18,7 @@ from celery import Celery
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.integration.celery_project import Project, Run
+from tests.rigs.process import daemon_of
 from tests.rigs.waiting import until
 from tests.servers import HOST, free_port
 
@@ -36,11 +35,8 @@ WORKERS: Final = (
 )
 
 
-@contextmanager
-def serving(directory: Path, port: int) -> Iterator[Daemon]:
-    where = ("--data-dir", str(directory), "--line", f"{HOST}:{port}", "--http", "off")
-    with Daemon((sys.executable, "-m", "delayd", "serve", *where)) as daemon:
-        yield daemon
+def serving(directory: Path, port: int) -> Daemon:
+    return daemon_of(directory, "--line", f"{HOST}:{port}")
 
 
 def memory_kib(pid: int) -> int:
@@ -141,39 +137,32 @@ def is_excused(run: Run, kills: list[tuple[float, set[int]]]) -> bool:
     )
 
 
-@pytest.mark.long
-def test_a_lease_is_extended_while_a_task_runs_whatever_the_pool_does(tmp_path: Path) -> None:
-    with (
-        free_port() as port,
-        serving(tmp_path / "data", port),
-        Project(
-            tmp_path, f"delayd://{HOST}:{port}", broker_transport_options={"ttr": 3}
-        ) as project,
-    ):
-        app = producer(project)
-        for pool in ("prefork", "threads", "solo"):
-            project.worker(f"--pool={pool}", "--concurrency=1", f"--queues={pool}")
-            project.worker(f"--pool={pool}", "--concurrency=1", f"--queues={pool}")
-            app.send_task("tests.integration.celery_tasks.slow", (pool, 8), queue=pool)
-        until(lambda: len(project.runs()) == 6)
-        time.sleep(4)
-        for worker in project.workers:
-            assert project.stop(worker) == 0
-        assert sorted(str(run.what) for run in project.runs()) == sorted(
-            str([what, pool])
-            for what in ("slow", "slow over")
-            for pool in ("prefork", "threads", "solo")
-        )
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    with free_port() as port, serving(tmp_path / "data", port):
+        url, options = f"delayd://{HOST}:{port}", {"ttr": 3}
+        with Project(tmp_path, url, broker_transport_options=options) as project:
+            yield project
 
 
 @pytest.mark.long
-def test_a_task_whose_process_is_killed_is_done_by_another(tmp_path: Path) -> None:
-    with (
-        free_port() as port,
-        serving(tmp_path / "data", port),
-        Project(tmp_path, f"delayd://{HOST}:{port}") as project,
-    ):
-        project.worker("--concurrency=2")
-        producer(project).send_task("tests.integration.celery_tasks.kills", ("victim",))
-        until(lambda: len(project.runs()) == 2)
-        assert len({run.pid for run in project.runs()}) == 2
+def test_a_lease_is_extended_while_a_task_runs_whatever_the_pool_does(project: Project) -> None:
+    app, pools = producer(project), ("prefork", "threads", "solo")
+    for pool in pools:
+        for _ in range(2):
+            project.worker(f"--pool={pool}", "--concurrency=1", f"--queues={pool}")
+        app.send_task("tests.integration.celery_tasks.slow", (pool, 8), queue=pool)
+    until(lambda: len(project.runs()) == 6)
+    time.sleep(4)
+    for worker in project.workers:
+        assert project.stop(worker) == 0
+    done = [[what, pool] for what in ("slow", "slow over") for pool in pools]
+    assert sorted(run.what for run in project.runs()) == sorted(done)
+
+
+@pytest.mark.long
+def test_a_task_whose_process_is_killed_is_done_by_another(project: Project) -> None:
+    project.worker("--concurrency=2")
+    producer(project).send_task("tests.integration.celery_tasks.kills", ("victim",))
+    until(lambda: len(project.runs()) == 2)
+    assert len({run.pid for run in project.runs()}) == 2

@@ -116,24 +116,6 @@ def test_r1_storms_of_connections_hold_up_nobody(tmp_path: Path, runs: Runs) -> 
         until(lambda: descriptors(daemon) <= before + FILES)
 
 
-def test_r1_one_connection_too_many_is_told_so(tmp_path: Path, runs: Runs) -> None:
-    """T-R1: beyond the bound there is an answer, and room again when somebody has gone."""
-    bound = {"DELAYD_HTTP_CONNECTIONS_MAX": "5"}
-    with started(tmp_path, *HTTP, environment=bound) as daemon:
-        # They are let in in the order in which they came.
-        with crowd(daemon.http_address, 5), HttpClient(daemon.http_address) as client:
-            assert client.answer().status == 503
-
-        def has_space() -> bool:
-            with HttpClient(daemon.http_address) as client:
-                client.send_what_it_takes(request("GET", "/v1/jobs/1"))
-                return client.answer().status == 404
-
-        until(has_space)
-        serve_everybody_else(daemon.http_address, daemon.address, 1)
-        runs.count("T-R1")
-
-
 # --- T-R2: slow clients --------------------------------------------------------------------------
 
 
