@@ -38,6 +38,7 @@ from tests.journal.journals import (
     disk_with,
     flipped,
     frame_ends,
+    opened,
     path_of,
 )
 from tests.rigs.disk import SimulatedDisk
@@ -180,17 +181,10 @@ def append_turn(engine: Engine, journal: Journal) -> bytes:
     return payload
 
 
-def opened(disk: Disk, segment_bytes: int) -> Journal:
-    """A journal of an empty directory."""
-    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
-    assert list(journal.replay()) == []
-    return journal
-
-
 def log_of(log_bytes: int) -> Log:
     """Return a log of at least so many bytes, in one segment."""
     disk = SimulatedDisk()
-    journal = opened(disk, 16 * log_bytes)
+    journal, _ = opened(disk, 16 * log_bytes)
     engine = Engine(start_ms=START_MS)
     payloads: list[bytes] = []
     for _ in worked_on(engine, random.Random(SEED)):
@@ -206,7 +200,7 @@ def log_of(log_bytes: int) -> Log:
 def snapshots_of(turns: int, work: Work = worked_on) -> tuple[SimulatedDisk, str]:
     """Return a disk with two snapshots and the log since the older, and the digest of the state."""
     disk = SimulatedDisk()
-    journal = opened(disk, 64 << 10)
+    journal, _ = opened(disk, 64 << 10)
     engine = Engine(start_ms=START_MS)
     for turn, _ in enumerate(work(engine, random.Random(SEED)), 1):
         append_turn(engine, journal)

@@ -19,7 +19,6 @@ from delayd.core.log_records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, frame_mark
-from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict
 from delayd.journal.snapshot import Damage, verify
 from tests.faults.bytes_of_a_log import (
@@ -131,8 +130,7 @@ def test_with_the_newest_snapshot_damaged_the_one_before_gives_the_same_state(ru
 def segments() -> list[bytes]:
     """A log of several files."""
     disk = SimulatedDisk()
-    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=16 << 10)
-    assert list(journal.replay()) == []
+    journal, _ = opened(disk, 16 << 10)
     for payload in log_of(12 << 10).payloads:
         journal.append(payload, 0, 0)
         journal.sync()

@@ -12,13 +12,13 @@ import pytest
 from delayd.journal.journal import Journal
 from tests.faults import power_cuts
 from tests.faults.adapter import small_limits
-from tests.faults.bytes_of_a_log import opened, recovered
+from tests.faults.bytes_of_a_log import recovered
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.disk import Survives
 from tests.faults.parts import Plan, digest
 from tests.faults.power_cuts import PLAN, QUICK_PLAN, SURVIVALS
 from tests.faults.simulation import SEGMENT_BYTES, Run
-from tests.journal.journals import DIRECTORY, contents_of
+from tests.journal.journals import DIRECTORY, contents_of, opened
 from tests.rigs.disk import SimulatedDisk
 
 VERBS: Final = (
@@ -89,7 +89,7 @@ def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Ru
 def test_a_log_never_tells_an_earlier_time_than_the_snapshot_before() -> None:
     """T-C3: what was found by seed 50284."""
     disk = SimulatedDisk()
-    journal = opened(disk, SEGMENT_BYTES)
+    journal, _ = opened(disk, SEGMENT_BYTES)
     journal.append(b"", 1_000, 1_000)
     journal.begin_snapshot(journal.appended_sequence, 5_000, 5_000).finish(0)
     journal.close()
