@@ -27,6 +27,9 @@ CALLS: Final = (*(set(FILE_CALLS) - {"write"}), "pread64", "getdents64")
 SPACE_CALLS: Final = ("fallocate", "openat")
 """An error of these may mean that there is no space for a put."""
 
+FILLING: Final = (*SPACE_CALLS, "fdatasync", "fsync", "ftruncate", "pwrite64", "rename")
+"""Those that may find no space."""
+
 SOLID_BYTES: Final = 24 << 20
 HONEST: Final = (
     "the disk failed",
@@ -39,36 +42,49 @@ HONEST: Final = (
 LOUD: Final = ("fdatasync", "pwrite64")
 """An error of these may leave nothing as it was, unless it is said."""
 
+QUIET: Final = ("fsync", "io_submit")
+
 
 def is_honest(log: str) -> bool:
     return any(words in log for words in HONEST)
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("how_long", ["once", "for good"])
-def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
-    """T-E1: EIO at the n-th write, sync, rename, open, read, ... of a fixed workload, for all n.
+@pytest.mark.parametrize(
+    ("error", "how_long"),
+    [
+        ("EIO", "once"),
+        ("EIO", "for good"),
+        ("ENOSPC", "once"),
+        pytest.param("ENOSPC", "for good", marks=pytest.mark.long),
+    ],
+)
+def test_e1_an_error_at_each_system_call(
+    quick_path: Path, runs: Runs, error: str, how_long: str
+) -> None:
+    """T-E1, T-N1: EIO at the n-th write, sync, rename, open, ... of a fixed workload, for all n.
 
-    Never silent: the daemon goes on in a fresh segment and says so, or it exits with 74 and what
-    was acknowledged is there after a start on a whole disk.
+    And ENOSPC at those that can say so. Never silent: the daemon goes on in a fresh segment and
+    says so, or it exits with 74 and what was acknowledged is there after a start on a whole disk.
     """
     trials = Trials(quick_path)
-    for_good = how_long == "for good"
-    found = trials.sites(CALLS, and_all_later=for_good)
-    for name, number in sampled(found, runs, LOUD if for_good else (*LOUD, "fsync", "io_submit")):
+    for_good, is_full = how_long == "for good", error == "ENOSPC"
+    found = trials.sites(FILLING if is_full else CALLS, and_all_later=for_good)
+    short = ("fallocate", "pwrite64") if is_full else LOUD
+    for name, number in sampled(found, runs, short if for_good or is_full else (*LOUD, *QUIET)):
         when = f"{number}+" if for_good else str(number)
-        tracing = Tracing(trials.trace, name, [Injection(name, "error=EIO", when)])
+        tracing = Tracing(trials.trace, name, [Injection(name, f"error={error}", when)])
         with trials.trial() as (directory, record):
-            record.has_space = name not in SPACE_CALLS
+            record.has_space = not is_full and name not in SPACE_CALLS
             code, log = work(directory, record, "second", tracing)
-            about = f"EIO at {name} {when}: exit {code}\n{log}"
+            about = f"{error} at {name} {when}: exit {code}\n{log}"
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
             # Threads may share the work differently from run to run: some numbers are not reached.
             is_struck = "(INJECTED)" in wait_for_tracer(tracing.output)
-            if code != Exit.OK or (is_struck and name in LOUD):
+            if not is_full and (code != Exit.OK or (is_struck and name in LOUD)):
                 assert is_honest(log), about
             recover_and_check(directory, record, about)
-        runs.count(f"T-E1 {how_long}", 1, name)
+        runs.count(f"T-{'N1' if is_full else 'E1'} {error} {how_long}", 1, name)
 
 
 def has_said_so(daemon: Daemon) -> bool:

@@ -1,4 +1,7 @@
-"""T-N and T-E3: real daemons without space, without names, and with a limit on their files."""
+"""T-N and T-E3: real daemons without space, without names, and with a limit on their files.
+
+That a call says so is in `test_real_errors`.
+"""
 
 import os
 import random
@@ -14,8 +17,6 @@ import pytest
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import (
-    Injection,
-    Tracing,
     need,
     refused,
     standing_still,
@@ -31,8 +32,6 @@ from tests.faults.real_load import (
     look_at_all,
     look_at_the_rest,
 )
-from tests.faults.real_trace import sampled
-from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
 from tests.line_client import LineClient
 from tests.rigs.waiting import until
@@ -48,9 +47,6 @@ HALVED_BYTES: Final = 32 << 20
 """The largest file that so little has space for: half of the usual length, half of that, ..."""
 
 SEGMENTS: Final = "256KiB"
-SPACE_CALLS: Final = (
-    *("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename"),
-)
 
 
 def free_bytes_of(path: Path) -> int:
@@ -105,25 +101,6 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
             ballast = path / "ballast"
             ballast.write_bytes(bytes(BALLAST_BYTES))
             work_without_space(path / "data", rng, ballast)
-
-
-@pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("how_long", ["once", pytest.param("for good", marks=pytest.mark.long)])
-def test_n1_no_space_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
-    """T-N1: ENOSPC at the n-th call that can say so, for all n: it goes on, or ends with 74."""
-    trials = Trials(quick_path)
-    for_good = how_long == "for good"
-    found = trials.sites(SPACE_CALLS, and_all_later=for_good)
-    for name, number in sampled(found, runs, ("fallocate", "pwrite64")):
-        when = f"{number}+" if for_good else str(number)
-        tracing = Tracing(trials.trace, name, [Injection(name, "error=ENOSPC", when)])
-        with trials.trial() as (directory, record):
-            record.has_space = False
-            code, log = work(directory, record, "second", tracing)
-            about = f"ENOSPC at {name} {when}: exit {code}\n{log}"
-            assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
-            recover_and_check(directory, record, about)
-        runs.count(f"T-N1 ENOSPC {how_long}", 1, name)
 
 
 def has_its_space(path: Path) -> bool:
