@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tests.faults.history import Entry, Seen, as_bytes, as_seen
+from tests.faults.history import Entry, Seen, as_bytes, jobs_seen
 from tests.faults.laws import Laws
 from tests.faults.states import (
     ABSENT,
@@ -422,9 +422,7 @@ class Checker:
         elif what == "fresh start":
             self._has_sync_failed = False
         elif what == "observed":
-            jobs = rest["jobs"]
-            assert isinstance(jobs, list)
-            self._observed(at_ms, list(map(as_seen, jobs)), is_complete=bool(rest["complete"]))
+            self._observed(at_ms, jobs_seen(rest), is_complete=bool(rest["complete"]))
         elif what == "drained":
             for job in list(self._jobs.values()):
                 if self._is_overdue(job, at_ms):

@@ -151,8 +151,8 @@ def as_bytes(value: object) -> bytes:
     return value
 
 
-def as_seen(job: object) -> Seen:
-    """Return what an observation in a history says of one job."""
-    assert isinstance(job, list | tuple)
-    job_id, state, body, *rest = job
-    return Seen(job_id, state, as_bytes(body), *rest)
+def jobs_seen(note: dict[str, object]) -> list[Seen]:
+    """Return the jobs of an observation in a history; of anything else none."""
+    jobs = note.get("jobs", [])
+    assert isinstance(jobs, list)
+    return [Seen(job_id, state, as_bytes(body), *rest) for job_id, state, body, *rest in jobs]

@@ -12,7 +12,7 @@ or it is exhausted and moved (`unserved`).
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import JobNotFound, OutOfSpace, Refusal
 from delayd.core.job_parts import Retry, body_of, retry_of
@@ -28,7 +28,7 @@ from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from tests.faults.checker import Violation
 from tests.faults.clients import DEAD, DELAYS_MS, World
-from tests.faults.history import Entry, as_seen
+from tests.faults.history import Entry, jobs_seen
 from tests.faults.parts import Daemon, Plan
 from tests.rigs.clock import FakeClock
 from tests.rigs.engine import put
@@ -274,8 +274,7 @@ def unserved(entries: Iterable[Entry], taken: set[int]) -> list[Violation]:
     buried: set[int] = set()
     for what, number, _, rest in entries:
         if rest.get("what") == "observed":
-            jobs = map(as_seen, cast("list[object]", rest["jobs"]))
-            buried = {job.job_id for job in jobs if job.state == "buried"}
+            buried = {job.job_id for job in jobs_seen(rest) if job.state == "buried"}
         elif what == "invoke":
             job_id = rest.get("job_id", 0)
             assert isinstance(job_id, int)

@@ -6,14 +6,14 @@ way stays here as a fixed seed.
 
 import random
 from collections import Counter
-from typing import Final, cast
+from typing import Final
 
 import pytest
 
 from delayd.config import SyncPolicy
 from tests.faults.clients import DEAD, OUTCOMES
 from tests.faults.conftest import SIMULATED, Runs
-from tests.faults.history import as_seen
+from tests.faults.history import jobs_seen
 from tests.faults.parts import Plan
 from tests.faults.pushes import OWN, PUSHED, with_pushes
 from tests.faults.simulation import played
@@ -60,12 +60,11 @@ def test_every_seed_keeps_every_promise(runs: Runs, number: int) -> None:
         snapshots += run.snapshots
         for what, _, _, rest in run.history.entries:
             outcomes[rest.get("outcome")] += what == "ok"
-            if rest.get("what") == "observed":
-                for job in map(as_seen, cast("list[object]", rest["jobs"])):
-                    seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
-                    seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
-                    seen["moved"] += job.topic == DEAD
-                    seen["with a key"] += bool(job.key)
+            for job in jobs_seen(rest):
+                seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
+                seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
+                seen["moved"] += job.topic == DEAD
+                seen["with a key"] += bool(job.key)
     runs.count("T-L1", lives, "starts")
     runs.count("T-L1", snapshots, "snapshots")
     if seeds >= ENOUGH:
@@ -98,12 +97,11 @@ def test_every_seed_with_pushes_keeps_every_promise(runs: Runs, number: int) -> 
                 kinds[operation] = str(rest["kind"])
             elif what == "ok" and operation in kinds:
                 ends[kinds[operation]] += 1
-            elif rest.get("what") == "observed":
-                for job in map(as_seen, cast("list[object]", rest["jobs"])):
-                    is_ours = job.topic in {OWN, PUSHED}
-                    ends["dead letters"] += is_ours and job.state == "buried"
-                    ends["climbing"] += is_ours and (job.attempts or 0) > 0
-                    ends["moved"] += job.topic == DEAD and b"pushed" in job.body
+            for job in jobs_seen(rest):
+                is_ours = job.topic in {OWN, PUSHED}
+                ends["dead letters"] += is_ours and job.state == "buried"
+                ends["climbing"] += is_ours and (job.attempts or 0) > 0
+                ends["moved"] += job.topic == DEAD and b"pushed" in job.body
     runs.count("T-L1 pushes", taken, "jobs taken")
     if seeds >= ENOUGH_WITH_PUSHES:
         assert taken > 10 * seeds
