@@ -73,13 +73,8 @@ WELL: Final = (Exit.OK, Exit.FENCED, -signal.SIGKILL)
 Fault = Callable[["Course"], AbstractContextManager[None]]
 
 
-class Tally:
-    """What goes into the table of runs."""
-
-    def __init__(self) -> None:
-        self.rounds = defaultdict[str, int](int)
-        self.acknowledged = defaultdict[str, int](int)
-        self.took_s = defaultdict[str, list[float]](list)
+Takeovers = defaultdict[str, list[float]]
+"""How many seconds each of them took, by what had happened."""
 
 
 class Course:
@@ -89,10 +84,9 @@ class Course:
         self,
         cluster: Machines,
         rng: random.Random,
-        tally: Tally,
+        runs: Runs,
+        takeovers: Takeovers,
         pair: PostgresPair | None = None,
-        *,
-        is_busy: bool,
     ) -> None:
         """Start all machines at once: one of them serves."""
         self.cluster, self.rng = cluster, rng
@@ -102,8 +96,7 @@ class Course:
         """How the owner ends in this round, as histories name it."""
         self.begun_s = 0.0
         """Since when nothing is handed out in this round."""
-        self._tally = tally
-        self._spare_s = BUSY_S if is_busy else 0.0
+        self._runs, self._takeovers = runs, takeovers
         for name in cluster.all:
             cluster.launch(name)
         for machine in cluster.all.values():
@@ -153,16 +146,17 @@ class Course:
         record.check(f"after {kind}")
         assert not (twice := record.handed_out_twice()), (kind, twice[:5])
         self.cluster.start_ended(WELL)
-        self._tally.rounds[kind] += 1
-        self._tally.acknowledged[kind] += record.acknowledged - before
+        self._runs.count(kind, 1, "rounds")
+        acknowledged = record.acknowledged - before
+        self._runs.count(kind, acknowledged, "answers with an acknowledgement")
 
     def _load(self) -> AbstractContextManager[list[Worker]]:
         address = self.cluster.address(self.owner)
         return load(address, self.record, str(self.rng.random()), has_keys=True)
 
     def _judge_takeover(self, kind: str, took_s: float) -> None:
-        self._tally.took_s[kind].append(took_s)
-        most_s = TAKEOVER_S_MAX + self._spare_s
+        self._takeovers[kind].append(took_s)
+        most_s = TAKEOVER_S_MAX + (0.0 if self._runs.is_long else BUSY_S)
         assert took_s < most_s or kind not in JUDGED, (
             f"{kind} at {time.time() % 1_000:.2f}: {took_s:.2f} s\n{self.machine.output()}"
         )
@@ -429,15 +423,12 @@ def net() -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def tally(pytestconfig: pytest.Config) -> Iterator[Tally]:
-    """Count, and put it all into the table in the end."""
-    made = Tally()
+def takeovers(pytestconfig: pytest.Config) -> Iterator[Takeovers]:
+    """Put them into the table in the end."""
+    made = Takeovers(list)
     yield made
     counts = pytestconfig.stash[COUNTS_KEY]
-    for kind, rounds in made.rounds.items():
-        counts[kind, "rounds"] += rounds
-        counts[kind, "answers with an acknowledgement"] += made.acknowledged[kind]
-    for kind, took_s in made.took_s.items():
+    for kind, took_s in made.items():
         counts[kind, "takeovers"] += len(took_s)
         counts[kind, "takeover, median, ms"] = round(1_000 * statistics.median(took_s))
         counts[kind, "takeover, longest, ms"] = round(1_000 * max(took_s))
@@ -445,7 +436,7 @@ def tally(pytestconfig: pytest.Config) -> Iterator[Tally]:
 
 @pytest.mark.timeout(7_200)
 def test_h_two_machines_through_faults(
-    pair: PostgresPair, net: Network, tally: Tally, runs: Runs
+    pair: PostgresPair, net: Network, takeovers: Takeovers, runs: Runs
 ) -> None:
     """T-H1 to T-H4, T-H7: rounds of all kinds, one after the other, on one log and then another."""
     for rng in runs.rng("T-H courses", 1, 50):
@@ -454,7 +445,7 @@ def test_h_two_machines_through_faults(
             kinds = [rng.choice([*FAULTS]) for _ in range(ROUNDS_PER_LOG)]
         names = rng.choice(("ab", "ab", "abc")) if runs.is_long else "ab"
         with machines(pair.servers, net, lease_s=LEASE_S, names=names) as cluster:
-            course = Course(cluster, rng, tally, pair, is_busy=not runs.is_long)
+            course = Course(cluster, rng, runs, takeovers, pair)
             for kind in kinds:
                 course.play(kind, FAULTS[kind])
             course.end()
@@ -463,7 +454,7 @@ def test_h_two_machines_through_faults(
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_h6_clocks_that_differ_by_an_hour_and_a_year_and_one_that_is_set(
-    net: Network, tally: Tally, runs: Runs
+    net: Network, takeovers: Takeovers, runs: Runs
 ) -> None:
     """T-H6: those of the machines are ahead and behind, and that of the database jumps."""
     with tempfile.TemporaryDirectory() as name:
@@ -485,7 +476,7 @@ def test_h6_clocks_that_differ_by_an_hour_and_a_year_and_one_that_is_set(
                 for machine, shift in zip(cluster.all.values(), ("-1y", "+1h"), strict=True):
                     machine.environment = wall.environment | {"FAKETIME": shift}
                     del machine.environment["FAKETIME_TIMESTAMP_FILE"]
-                course = Course(cluster, rng, tally, is_busy=not runs.is_long)
+                course = Course(cluster, rng, runs, takeovers)
                 for _ in range(ROUNDS_PER_LOG if runs.is_long else 1):
                     course.play("T-H6 killed, with clocks that differ", set_and_killed)
                 course.end()
