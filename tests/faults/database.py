@@ -9,6 +9,8 @@ has it, as in PostgreSQL; after a crash of the primary all is seen that it has, 
 what the standby has. The next commit is replicated after it. Frames and rows are real bytes.
 """
 
+# ruff: noqa: ANN401 - values go to statements, and rows to logs, as they are
+
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -44,14 +46,14 @@ class Named(str):
     __slots__ = ("what",)
     what: tuple[Any, ...]
 
-    def __new__(cls, name: str, *what: Any) -> Self:  # noqa: ANN401
+    def __new__(cls, name: str, *what: Any) -> Self:
         """`what` stands in the text of the real one."""
         named = super().__new__(cls, name)
         named.what = what
         return named
 
 
-def prepared(name: str, *what: Any) -> Prepared:  # noqa: ANN401
+def prepared(name: str, *what: Any) -> Prepared:
     return Prepared(name, Named(name, *what), ())
 
 
@@ -96,7 +98,7 @@ class Store:
         self.frames: list[dict[int, tuple[int, bytes]]] = [{} for _ in range(FRAME_TABLES)]
         self.parts: list[dict[int, tuple[int, bytes]]] = [{} for _ in range(SNAPSHOT_TABLES)]
 
-    def set_row(self, **fields: Any) -> None:  # noqa: ANN401
+    def set_row(self, **fields: Any) -> None:
         self.row = self.row._replace(**fields)
 
     def add_frame(self, table: int, sequence: int, epoch: int, payload: bytes) -> None:
@@ -137,12 +139,7 @@ class Rules:
     def _is_this(self, store: Store, this_round: int) -> bool:
         return not self.compares_round or store.row.snapshot_round == this_round
 
-    def _take_over(
-        self,
-        store: Store,
-        now_us: int,
-        *values: Any,  # noqa: ANN401
-    ) -> "Outcome":
+    def _take_over(self, store: Store, now_us: int, *values: Any) -> "Outcome":
         epoch, owner, lease_ms, head, lease_us, address = values
         row = store.row
         is_free = row.lease_us <= now_us or row.lease_us == lease_us
@@ -152,13 +149,7 @@ class Rules:
         fields |= {"lease_ms": lease_ms, "lease_us": now_us + lease_ms * 1_000}
         return Outcome([partial(Store.set_row, **fields)], [(fields["epoch"], now_us)])
 
-    def _append(
-        self,
-        store: Store,
-        now_us: int,
-        table: int,
-        *values: Any,  # noqa: ANN401
-    ) -> "Outcome":
+    def _append(self, store: Store, now_us: int, table: int, *values: Any) -> "Outcome":
         epoch, owner, lease_ms, head, last, checksum, data = values
         is_next = store.row.head == head or not self.compares_head
         if not is_next or not self._is_mine(store, epoch, owner):
@@ -187,12 +178,7 @@ class Rules:
         this_round = store.row.snapshot_round + SNAPSHOT_TABLES
         return Outcome([partial(Store.set_row, snapshot_round=this_round)], [(this_round,)])
 
-    def _accept(
-        self,
-        store: Store,
-        _now_us: int,
-        *values: Any,  # noqa: ANN401
-    ) -> "Outcome":
+    def _accept(self, store: Store, _now_us: int, *values: Any) -> "Outcome":
         epoch, owner, this_round, sequence, stored_bytes = values
         is_mine = self._is_mine(store, epoch, owner) and self._is_this(store, this_round)
         if not is_mine or store.row.head < sequence:
@@ -201,13 +187,7 @@ class Rules:
         where["snapshot_bytes"] = stored_bytes
         return Outcome([partial(Store.set_row, **where)], [(store.row.head,)])
 
-    def _write_part(
-        self,
-        store: Store,
-        _now_us: int,
-        table: int,
-        *values: Any,  # noqa: ANN401
-    ) -> "Outcome":
+    def _write_part(self, store: Store, _now_us: int, table: int, *values: Any) -> "Outcome":
         epoch, owner, this_round, part, sequence, payload = values
         if not self._is_mine(store, epoch, owner) or not self._is_this(store, this_round):
             return NOTHING
