@@ -449,12 +449,12 @@ class Run:
         journal.appended_payloads = self.payloads
         replay, last = None, None
         for frame in journal.replay():
-            replay = replay or Replay(self._new_engine(frame.time_ms))
+            replay = replay or Replay(Engine(start_ms=frame.time_ms))
             replay.play(frame.payload)
             last = frame
         if last is not None:
             self.clock.resume(last.time_ms, last.wall_ms)
-        engine = replay.engine if replay else self._new_engine(self.clock.now_ms())
+        engine = replay.engine if replay else Engine(start_ms=self.clock.now_ms())
         if replay:
             replay.finish(self.clock.now_ms())
         now_ms, sequence = self.clock.now_ms(), journal.appended_sequence
@@ -496,9 +496,6 @@ class Run:
         left = self.full_replay.digest_after(self.payloads, engine.store.time_ms)
         what = {"of": "log and who wrote it", "left": left, "right": digest(engine)}
         self.history.note("same", self.clock.now_ms(), **what)
-
-    def _new_engine(self, start_ms: int) -> Engine:
-        return Engine(start_ms=start_ms)
 
     def _failed(self, error: LogError) -> None:
         self.living.failure = error

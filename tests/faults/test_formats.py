@@ -67,15 +67,10 @@ def test_there_is_a_golden_directory_of_this_version() -> None:
 
 @pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
 def test_what_an_older_version_wrote_is_read(home: Path, runs: Runs) -> None:
-    """T-U1: with its snapshots, and without them from the log as far as that is there."""
+    """T-U1; that of this version has every kind of record."""
     engine, _ = recovered(disk_of(home))
     assert jobs_of(engine) == (home / STATE).read_text()
     runs.count("T-U1", what="directories of other versions")
-
-
-@pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
-def test_it_has_every_kind_of_record(home: Path) -> None:
-    """T-U1."""
     disk = disk_of(home)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
     dump = Dump()
