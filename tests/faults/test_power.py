@@ -30,6 +30,16 @@ ERRORS: Final = (errno.ENOSPC, errno.EINTR, errno.EAGAIN, errno.EFBIG, errno.ERO
 """Beside EIO, which every verb meets at each of its calls."""
 
 
+def named(value: object) -> str:
+    """What a case is called."""
+    match value:
+        case Plan():
+            return "quick disk" if value is QUICK_PLAN else "disk"
+        case int():
+            return errno.errorcode[value]
+    return str(getattr(value, "__name__", value))
+
+
 @SIMULATED
 def test_the_fixed_run_has_everything_in_it() -> None:
     """T-P2: windows that do not occur prove nothing."""
@@ -46,6 +56,7 @@ def test_the_fixed_run_has_everything_in_it() -> None:
 @pytest.mark.parametrize(
     ("plan", "survives"),
     [*((PLAN, each) for each in SURVIVALS), (QUICK_PLAN, power_cuts.nothing_survives)],
+    ids=named,
 )
 def test_a_power_cut_at_any_call_breaks_no_promise(
     plan: Plan, survives: Survives | None, runs: Runs
@@ -66,6 +77,7 @@ def test_a_power_cut_at_any_call_breaks_no_promise(
         ("sync", errno.EIO, QUICK_PLAN),
         *(("", error, PLAN) for error in ERRORS),
     ],
+    ids=named,
 )
 def test_an_error_at_any_call_breaks_no_promise(
     verb: str, error: int, plan: Plan, runs: Runs
