@@ -1,7 +1,7 @@
 """The relay: takes what was committed, puts it, deletes it; `permits` says why each is put once.
 
     relay = Relay(Table(connected(url)), Permits(client, "outbox"), stop, log)
-    relay.start()     # TableUnfit, DaemonUnfit: a sentence, and nothing was touched
+    relay.start()     # TableUnfit, DaemonUnfit, WrongProtocol: a sentence, and nothing was touched
     relay.run()       # until `stop`; whatever is away is tried again
 
 One step takes a batch and puts it; the next step deletes it, in the transaction that takes the
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from delayd.client.errors import DelaydError
+from delayd.client.errors import DelaydError, WrongProtocol
 from delayd.outbox.permits import Permits
 from delayd.outbox.stop import StopSignal
 from delayd.outbox.table import OutboxRow, Settled, Table, TableAway
@@ -113,7 +113,10 @@ class Relay:
     # --- The loop --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """See that table and daemon can be used, and wait for them. TableUnfit, DaemonUnfit."""
+        """See that table and daemon can be used, and wait for them.
+
+        Raises TableUnfit, DaemonUnfit, WrongProtocol.
+        """
         for check in (self._table.check, self._see_what_wakes, self._permits.check):
             while not self._stop.is_wanted and not self._tried(check):
                 pass
@@ -143,6 +146,8 @@ class Relay:
             act()
         except TableAway as error:
             self._is_away("the database", str(error))
+        except WrongProtocol:  # a wrong url: trying again changes nothing
+            raise
         except DelaydError as error:
             self._is_away("delayd", str(error))
         else:

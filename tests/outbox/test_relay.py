@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delayd.client import PutResult, Unreachable
+from delayd.client import PutResult, Unreachable, WrongProtocol
 from delayd.outbox import table
 from delayd.outbox.permits import DaemonUnfit
 from delayd.outbox.relay import REPORT_S, RESTING_MAX
@@ -289,6 +289,16 @@ def test_what_is_away_is_told_once_and_so_is_its_return(
     relay._is_back("delayd")
     assert rig.told[-1] == {"event": "delayd is back", "after_s": 6.0}
     assert relay._backoff.next_s() == 0.1
+
+
+def test_a_url_of_the_other_protocol_ends_it_at_the_start(
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = rig.relay()
+    wrong = WrongProtocol("http://a:11300", "the line protocol", "beanstalk://a:11300")
+    monkeypatch.setattr(relay._permits, "check", Away(rig, [wrong]))
+    with pytest.raises(WrongProtocol, match="use beanstalk://a:11300"):
+        relay.start()
 
 
 def test_a_relay_that_is_stopped_while_it_waits_to_start_does_not_say_that_it_relays(
