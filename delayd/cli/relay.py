@@ -129,13 +129,18 @@ def _run(table: "Table", permits: "Permits", *, is_draining: bool) -> None:
 
 
 def _print_failed(table: "Table", *, as_json: bool) -> None:
-    rows = table.failed()
+    from delayd.outbox.table import FAILED_MAX
+
+    found = table.failed()
+    rows = found[:FAILED_MAX]
     if as_json:
         print_json([row._asdict() for row in rows])
-        return
-    if not rows:
-        complain("no row has failed")
-    print_lines([f"{row.id}  {row.put_at}  {row.topic}  {row.error}" for row in rows])
+    else:
+        if not rows:
+            complain("no row has failed")
+        print_lines([f"{row.id}  {row.put_at}  {row.topic}  {row.error}" for row in rows])
+    if len(found) > len(rows):
+        complain(f"more than {len(rows)} rows have failed: these are the oldest")
 
 
 def _number(text: str) -> int:

@@ -220,8 +220,10 @@ class Relay:
             [row for row in rows if row.id in done],
             *(len(sent.done), len(sent.failed), self._now() - taken_s),
         )
-        for row_id, why in sent.failed.items():
-            self._log.warning("a row cannot be put, and is kept", row=row_id, why=why)
+        if sent.failed:
+            first = min(sent.failed)
+            fields = {"rows": len(sent.failed), "first": first, "why": sent.failed[first]}
+            self._log.warning("rows cannot be put, and are kept", **fields)
         self._rest({row.topic for row in rows}, sent.later)
         return len(rows)
 

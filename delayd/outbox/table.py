@@ -28,7 +28,7 @@ OPTIONS_BYTES_MAX: Final = 128 << 10
 """The same for options; the daemon takes no more beside a body."""
 ERROR_CHARACTERS_MAX: Final = 500
 FAILED_MAX: Final = 1_000
-"""So many failed rows are listed."""
+"""So many failed rows are listed at once."""
 
 Run = Callable[..., list[tuple[Any, ...]]]
 """Carries out a statement with its values, within a transaction; returns the rows."""
@@ -201,9 +201,9 @@ class Table:
     # --- Rows that failed ------------------------------------------------------------------------
 
     def failed(self) -> list[FailedRow]:
-        """Return the rows that cannot be put, the oldest first, FAILED_MAX of them."""
+        """Return the rows that cannot be put, the oldest first, FAILED_MAX and one more."""
         sql = f"""SELECT id, topic, {self._dialect.put_at}, error FROM {TABLE}
-                  WHERE error IS NOT NULL ORDER BY id LIMIT {FAILED_MAX}"""
+                  WHERE error IS NOT NULL ORDER BY id LIMIT {FAILED_MAX + 1}"""
         with self.database.transaction() as run:
             return [FailedRow(*values) for values in run(sql)]
 

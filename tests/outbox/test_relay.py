@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from delayd.cli.relay import _print_failed
 from delayd.client import PutResult, Unreachable, WrongProtocol
 from delayd.outbox import table
 from delayd.outbox.permits import DaemonUnfit
@@ -69,6 +70,26 @@ def test_a_row_that_cannot_be_put_is_kept_with_its_error_and_holds_up_no_other(
     assert error in rig.rows("error")
     (told,) = events(rig, "cannot be put")
     assert error in told["why"]
+
+
+def test_of_many_rows_that_failed_the_first_is_told_and_the_oldest_are_listed(
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "FAILED_MAX", 2)
+    for topic in ("-a", "-b", "-c"):
+        insert(rig, topic=topic)
+    rig.relays()
+    (told,) = events(rig, "cannot be put")
+    assert (told["rows"], told["first"]) == (3, 1)
+    failed = rig.relay()._table
+    for as_json in (False, True):
+        _print_failed(failed, as_json=as_json)
+        out, err = capsys.readouterr()
+        assert ("-a" in out, "-b" in out, "-c" in out) == (True, True, False)
+        assert "more than 2 rows have failed" in err
+    failed.drop(1)
+    _print_failed(failed, as_json=False)
+    assert "more" not in capsys.readouterr().err
 
 
 def test_a_body_that_is_longer_than_memory_should_hold_is_not_read(
