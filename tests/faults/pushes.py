@@ -12,6 +12,7 @@ or it is exhausted and moved (`unserved`).
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import JobNotFound, OutOfSpace, Refusal
@@ -104,32 +105,20 @@ class Pushes:
             self._put()
 
     def _put(self) -> None:
-        rng, world, now_ms = self.rng, self._world, self._clock.now_ms()
+        rng, world = self.rng, self._world
         world.bodies[0] += 1
         tube = rng.choice((OWN, OWN, PUSHED))
         rule = rng.choice(LADDERS)
         numbers: dict[str, Any] = {"delay_ms": rng.choice(DELAYS_MS), "ttr_ms": LEASE_MS}
         body = b"body %d pushed" % world.bodies[0]
-        said = {"retry": rule} if tube == OWN or rule != DEFAULT else {}
-        number = world.history.invoke(
-            "put", now_ms, client=self._name, topic=tube, priority=0, body=body, **numbers, **said
-        )
+        own = pack_own("POST", f"{rng.choice(ORIGINS)}/x", ()) if tube == OWN else b""
         topic = self._engine.store.topic(tube)
-        try:
-            job_id = put(
-                *(self._engine, topic),
-                priority=0,
-                body=body,
-                now_ms=self._clock.request_ms(),
-                retry=None if rule == DEFAULT else Retry(*rule),
-                target=pack_own("POST", f"{rng.choice(ORIGINS)}/x", ()) if tube == OWN else b"",
-                **numbers,
-            )
-        except Refusal as refusal:
-            world.history.fail(number, now_ms, refusal.word)
-            self._engine.store.drop_if_unwanted(topic)
-        else:
-            self._when_durable(number, job_id=job_id)
+        what = {"topic": tube, "priority": 0, "body": body, **numbers}
+        what |= {"retry": rule} if tube == OWN or rule != DEFAULT else {}
+        retry = None if rule == DEFAULT else Retry(*rule)
+        act = partial(put, self._engine, topic, body=body, retry=retry, target=own, **numbers)
+        self._do("put", lambda now_ms: act(now_ms=now_ms), **what)
+        self._engine.store.drop_if_unwanted(topic)
 
     def _set_policy(self) -> None:
         rule, target = self.rng.choice(LADDERS), self.rng.choice(("", DEAD))
@@ -247,11 +236,11 @@ class Pushes:
         history, now_ms = self._world.history, self._clock.now_ms()
         number = history.invoke(kind, now_ms, client=self._name, **what)
         try:
-            operation(self._clock.request_ms())
+            done = operation(self._clock.request_ms())
         except Refusal as refusal:
             history.fail(number, now_ms, refusal.word)
         else:
-            self._when_durable(number)
+            self._when_durable(number, job_id=done if isinstance(done, int) else 0)
 
     def _when_durable(self, number: int, job_id: int = 0) -> None:
         def tell() -> None:
