@@ -96,20 +96,6 @@ def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: Virtu
     assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
 
 
-def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(
-    server: VirtualServer,
-) -> None:
-    client, *workers = (server.client() for _ in range(4))
-    server.answers(client, b"put 0 10 5 1", b"x")
-    for worker in workers:
-        server.waits(worker)
-    assert server.answers(client, b"advance-clock 22") == [at(22_000)]
-    assert [heard(worker) for worker in workers] == [b"RESERVED 1 1\r\nx\r\n"] * 3
-    (deadline_ms,) = server.engine.store.leases.sessions[1].deadlines.values()
-    assert deadline_ms == START_MS + 10_000 + 3 * 5_000
-    assert server.engine.store.counters.operations[Operation.TIMEOUT] == 2
-
-
 def test_others_are_served_while_the_clock_is_on_its_way(
     server: VirtualServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,8 +201,7 @@ def test_the_clock_goes_on_when_all_has_come_back_that_a_closed_client_held(
 ) -> None:
     holder, client = hold(server, 1_000), server.client()
     holder.close()
-    client.sendall(b"advance-clock 3600\r\n")
-    server.turn_until_quiet(some=True)
+    server.says(client, b"advance-clock 3600\r\n")
     assert heard(client) == at(3_600_000) + b"\r\n"
     operations = server.engine.store.counters.operations
     assert (operations[Operation.RETURN], operations[Operation.TIMEOUT]) == (1_000, 0)
@@ -237,8 +222,7 @@ def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer)
 
 def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: VirtualServer) -> None:
     client, worker = server.client(), server.client()
-    worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
-    server.turn_until_quiet(some=True)
+    server.says(worker, b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
     server.answers(client, b"put 0 0 60 1", b"x", b"advance-clock 4.999")
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\nRESERVED 1 1\r\nx\r\n"
 
