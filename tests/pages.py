@@ -114,10 +114,7 @@ class Reader:
     """Somebody in a directory, beside a daemon; `also` says what else is elsewhere here."""
 
     def __init__(
-        self,
-        directory: Path,
-        daemon: Daemon | None = None,
-        also: Mapping[str, str] | None = None,
+        self, directory: Path, daemon: Daemon | None = None, also: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
         self._also = also or {}

@@ -11,12 +11,7 @@ from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
 from delayd.core.log_records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.limits import (
-    RETURNS_PER_STOP_TURN,
-    RETURNS_PER_TURN,
-    SYNC_BREATHER_MS,
-    TASK_SLICE_US,
-)
+from delayd.limits import RETURNS_PER_STOP_TURN, RETURNS_PER_TURN, SYNC_BREATHER_MS, TASK_SLICE_US
 from delayd.turns import Turns
 from tests.core.check import check
 from tests.rigs.commit import CrankedLoop, set_watch

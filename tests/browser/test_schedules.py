@@ -118,11 +118,7 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
     browser.open(url_of(daemon, "new-schedule?topic=reports"))
     for field, text in (
         *(("name", "nightly"), ("cron", "30 2 31 2 *"), ("timezone", "America/NewYork")),
-        *(
-            ("limit", "many"),
-            ("body", '{"n": 12345678901234567890, "m": 1.0}'),
-            ("retry", "1m 5m"),
-        ),
+        *(("limit", "many"), ("body", '{"n": 12345678901234567890, "m": 1.0}'), ("retry", "1m 5m")),
     ):
         browser.enter(f"#schedule-{field}", text)
     browser.click("button", "Show its runs", then="never fires: no month has such a day")

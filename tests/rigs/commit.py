@@ -524,9 +524,7 @@ class CommitRig:
             kernel = cast("KernelSync", self.kernel)
         news = Log(self.said, self.clock.wall_ms)
         return FileLog(
-            *(journal, news, kernel),
-            syncs_in_turn=syncs_in_turn,
-            processor_wait_ns=self._waited_ns,
+            *(journal, news, kernel), syncs_in_turn=syncs_in_turn, processor_wait_ns=self._waited_ns
         )
 
     def _waited_ns(self) -> int:

@@ -172,21 +172,12 @@ class EngineRig:
 
     # --- Jobs ------------------------------------------------------------------------------------
 
-    def put(
-        self,
-        topic: str = "default",
-        **what: Any,
-    ) -> int:
+    def put(self, topic: str = "default", **what: Any) -> int:
         """Put a job the cheapest way there is for it, as `put` above; return its id."""
         return put(self.engine, self.engine.store.topic(topic), now_ms=self.now_ms, **what)
 
     def put_keyed(
-        self,
-        key: bytes,
-        on: Conflict = Conflict.REJECT,
-        *,
-        topic: str = "default",
-        **what: Any,
+        self, key: bytes, on: Conflict = Conflict.REJECT, *, topic: str = "default", **what: Any
     ) -> tuple[int, Outcome]:
         """Put a job under the key, which may be empty; return its id and what became of the put."""
         there = self.engine.store.topic(topic)

@@ -229,10 +229,7 @@ class LineRig:
         return user
 
     def token(
-        self,
-        *scopes: Scope,
-        topics: Sequence[str] = ALL_TOPICS,
-        not_after_s: int | None = None,
+        self, *scopes: Scope, topics: Sequence[str] = ALL_TOPICS, not_after_s: int | None = None
     ) -> bytes:
         """A new token, good for this."""
         text, entry = made(len(self.entries) + 1, scopes, tuple(topics), not_after_s)
