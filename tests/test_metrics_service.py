@@ -13,7 +13,6 @@ from delayd.core.background_tasks import BackgroundTask
 from delayd.core.job_record import HEADER
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
-from delayd.core.times import RequestMs
 from delayd.figures import DaemonFigures
 from delayd.journal.file_log import FileLog
 from delayd.limits import HELD_BOUNDS_NS
@@ -150,22 +149,16 @@ def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(
         due_ms: int = HEADER.unpack_from(turning.engine.store.jobs.get(job_id) or b"")[1]
         return due_ms
 
+    def work_slowly(*_: object) -> bool:
+        watch.pass_ms(40)
+        return True
+
     topic.queues.delays.wheel.replace_due_of(due_of_slowly)
     turning.clock.advance(5)
-    turning.tasks.add(BackgroundTask(SlowWork(watch), lambda *_: None))
+    work: Any = SimpleNamespace(step=work_slowly)
+    turning.tasks.add(BackgroundTask(work, lambda *_: None))
     turning.slept(None, lambda: None)
     assert told == [(170, {"commands": 0, "due": 130, "tasks": 40, "gc": 0})]
-
-
-class SlowWork:
-    """Work of one step, which takes long."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def step(self, _budget: int, _now_ms: RequestMs) -> bool:
-        self._watch.pass_ms(40)
-        return True
 
 
 def take_snapshot(rig: CommitRig) -> None:

@@ -1,6 +1,7 @@
 """A start reads the journal: what it says of its progress."""
 
 import io
+import itertools
 import re
 from pathlib import Path
 from typing import TextIO
@@ -21,17 +22,6 @@ from delayd.systemd import Notifier
 from tests.rigs.clock import START_MS, FakeClock
 
 JOBS = 200
-
-
-class SlowWatch:
-    """A clock by which each frame takes a second to read."""
-
-    def __init__(self) -> None:
-        self._now_ns = 0
-
-    def __call__(self) -> int:
-        self._now_ns += NS_PER_S
-        return self._now_ns
 
 
 def after_puts(home: str, jobs: int) -> None:
@@ -73,7 +63,8 @@ def test_the_progress_of_a_start_ends_near_the_end_though_files_are_preallocated
     home = str(tmp_path / "data")
     after_puts(home, JOBS)
     said = io.StringIO()
-    monkeypatch.setattr(recover_module, "monotonic_ns", SlowWatch())
+    each_takes_a_second = itertools.count(0, NS_PER_S).__next__
+    monkeypatch.setattr(recover_module, "monotonic_ns", each_takes_a_second)
     engine = recovered(home, FakeClock(START_MS), said)
     assert engine.log_space.jobs == len(engine.store.jobs) == JOBS
     percents = [int(percent) for percent in re.findall("percent=([0-9]+)", said.getvalue())]
