@@ -342,15 +342,11 @@ def test_asyncio_goes_on_for_a_moment_before_the_next_turn_if_it_has_something_t
 # --- A fault -------------------------------------------------------------------------------------
 
 
-class Ended(BaseException):
-    """Stands for the end of the process."""
-
-
 def test_a_fault_in_a_turn_ends_the_process_at_once_with_a_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def end(code: int) -> None:
-        raise Ended(code)
+        raise SystemExit(code)
 
     def fault(_timeout_s: float | None) -> None:
         raise AssertionError("a fault of ours")
@@ -360,9 +356,9 @@ def test_a_fault_in_a_turn_ends_the_process_at_once_with_a_code_of_its_own(
     service = Service.__new__(Service)
     service._notices = Notices(Log(written, lambda: 0), Engine(start_ms=0), None)
     service._turns = cast("Turns", types.SimpleNamespace(sleep=fault))
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(SystemExit) as ended:
         service._sleep(None)
-    assert ended.value.args == (Exit.OUR_FAULT,)
+    assert ended.value.code == Exit.OUR_FAULT
     assert "a fault of ours" in written.getvalue()
 
 

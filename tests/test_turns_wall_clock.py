@@ -7,7 +7,8 @@ import random
 import select
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -35,34 +36,19 @@ from tests.rigs.engine import put
 if TYPE_CHECKING:
     from delayd.clock import Clock
     from delayd.commit import GroupCommit
-    from delayd.line.server import LineServer
-    from delayd.net.poller import Poller
 
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MovableClock, both_clocks
 
 IN_1970_MS: Final = 600_000
 
 
-class NoClients:
-    """A line on which nobody speaks."""
-
-    has_more = False
-
-    def serve(self, events: object) -> None:
-        """Nobody has said anything."""
-
-    def take_replies(self) -> list[object]:
-        return []
-
-    take_free_replies = take_replies
-
-
 def turns_without_clients(
     engine: Engine, clock: "Clock", loop: CrankedLoop, commit: "GroupCommit | None" = None
 ) -> Turns:
-    nobody = NoClients()
-    poller, line = cast("Poller", nobody), cast("LineServer", nobody)
-    return Turns(engine, clock, poller, line, BackgroundTasks(engine), loop, commit)
+    nobody: Any = SimpleNamespace(
+        has_more=False, serve=lambda _: None, take_replies=list, take_free_replies=list
+    )
+    return Turns(engine, clock, nobody, nobody, BackgroundTasks(engine), loop, commit)
 
 
 class TurnsOnClock:
