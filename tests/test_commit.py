@@ -52,13 +52,17 @@ FACTS: Final = dict(rows(Path(__file__).parent / "commits.txt"))
 EIO: Final = OSError(errno.EIO, "EIO")
 BROKEN: Final = JournalFailed("segment", "cannot be synced: I/O error")
 PARTS: Final = {
-    **{step: f"rig.{name}" for step, name in (("sync", "thread_syncs"), ("reap", "reaps"))},
-    **{step: f"rig.loop.{step}" for step in ("ring", "crank")},
-    **{step: f"rig.commit.{step}" for step in ("durable_id", "fileno")},
-    **{step: f"rig.commit.is_{step}" for step in ("syncing", "backed_up")},
+    "sync": "rig.thread_syncs",
     "kernel": "rig.kernel_syncs",
     "carry": "rig.kernel.carry_out",
+    "reap": "rig.reaps",
+    "ring": "rig.loop.ring",
+    "crank": "rig.loop.crank",
+    "syncing": "rig.commit.is_syncing",
+    "backed_up": "rig.commit.is_backed_up",
+    "durable_id": "rig.commit.durable_id",
     "gathers": "rig.commit.gathers_until_ns",
+    "fileno": "rig.commit.fileno",
     "thread_syncs": "rig.script.thread_syncs",
     "settling": "rig.log.settling_ms",
 }

@@ -25,7 +25,9 @@ from tests.rigs.engine import put
 
 PARTS: Final = {
     "reserve": "rig.reserve",
-    **{step: f"rig.turns.{step}" for step in ("turn", "ask", "repairs")},
+    "turn": "rig.turns.turn",
+    "ask": "rig.turns.ask",
+    "repairs": "rig.turns.repairs",
     "wake": "rig.turns.wake_loop",
     "overslept": "rig.turns.overslept_ms",
 }
