@@ -7,6 +7,7 @@ their own tests show which kind a field has, and not again what each kind refuse
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final, NamedTuple, cast
 
 import pytest
@@ -199,17 +200,9 @@ def test_all_that_is_wrong_with_a_table_is_told_at_once_each_with_its_place() ->
     with pytest.raises(Invalid, match=r"^parts: is missing$"):
         read_all({}, fields)
     assert read_all({"limit": None, "parts": []}, fields, takes_null=True) == {"parts": ()}
-    held = Target(limit_ms=0, key="a", parts=None)
+    held, other = (SimpleNamespace(limit_ms=0, key=key, parts=None) for key in "ab")
     assert written(fields, held) == {"limit": "0s", "key": "a"}
-    assert written(fields, held, Target(limit_ms=0, key="b", parts=None)) == {"key": "a"}
-
-
-class Target(NamedTuple):
-    """Some values."""
-
-    limit_ms: int
-    key: str
-    parts: None
+    assert written(fields, held, other) == {"key": "a"}
 
 
 def test_what_is_shown_of_a_value_is_short_on_one_line_and_without_secrets() -> None:
