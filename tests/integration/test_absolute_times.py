@@ -1,6 +1,7 @@
 """A real daemon whose wall clock is set while jobs with absolute times wait."""
 
 import datetime as dt
+import math
 import re
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from tests.rigs.process import serve_command
 HOUR_S = 3_600
 
 
-def hours_left(daemon: Daemon) -> float:
-    """To when the last job is due, by the daemon; some minutes may have passed."""
+def hours_left(daemon: Daemon) -> int:
+    """Whole hours until the last job is due, by the daemon; some minutes may have passed."""
     with LineClient(daemon.address) as client:
         left_s = int(client.stats("stats-job 3")["time-left"])
-        assert -300 <= left_s % -HOUR_S <= 0
-        return -(-left_s // HOUR_S)
+    hours = math.ceil(left_s / HOUR_S)
+    assert hours * HOUR_S - left_s <= 300
+    return hours
 
 
 def test_a_job_follows_the_wall_clock_of_the_daemon(tmp_path: Path) -> None:
