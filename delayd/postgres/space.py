@@ -6,7 +6,9 @@
     taken     there is space again: it is filled again, and only then puts are accepted
 
 Its table has neither an index nor long values: to empty it takes no space. A thread of its own does
-it over a connection of its own, since it may take as long as the disk.
+it over a connection of its own, since it may take as long as the disk. That connection stays open:
+a session that begins in a full database may be refused, since PostgreSQL has to write a file for it
+(`pg_internal.init`) after a VACUUM of its catalogues.
 """
 
 import contextlib
@@ -85,8 +87,8 @@ class Reserve:
         self._statements = statements
         self._proof = proof
         self._on_change = on_change
-        self._is_over = False
-        self._is_wanted = threading.Event()
+        self._over = threading.Event()
+        self._wanted = threading.Event()
         """Set when it is to be released, and at the end."""
         self.is_released = False
         """The database was full, and has no space for it yet."""
@@ -97,30 +99,38 @@ class Reserve:
 
     def release(self) -> None:
         """Let appends have its space. Does nothing if they have it already."""
-        self._is_wanted.set()
+        self._wanted.set()
 
     def close(self) -> None:
         """Leave it as it is."""
-        self._is_over = True
-        self._is_wanted.set()
+        self._over.set()
+        self._wanted.set()
 
     def _keep(self) -> None:
-        pause_s = None
-        while not self._is_over:
-            is_taken = False
+        connection: Connection | None = None
+        pause_s = DATABASE_RESERVE_RETRY_MS / 1_000
+        while not self._over.is_set():
             # What is wrong with the database beside it, the log itself finds out and tells.
-            with contextlib.suppress(DatabaseError), contextlib.closing(self._connect()) as own:
-                is_taken = self._settled(own)
-            pause_s = None if is_taken else DATABASE_RESERVE_RETRY_MS / 1_000
-            self._is_wanted.wait(pause_s)
+            try:
+                connection = connection or self._connect()
+                with contextlib.suppress(StatementFailed):
+                    self._settle(connection)
+                self._wanted.wait(pause_s)
+            except DatabaseError:
+                if connection is not None:
+                    connection.close()
+                    connection = None
+                self._over.wait(pause_s)
+        if connection is not None:
+            connection.close()
 
-    def _settled(self, connection: Connection) -> bool:
-        """Release it if that is wanted, and else take it; tell whether it is there then."""
+    def _settle(self, connection: Connection) -> None:
+        """Release it if that is wanted, and else take it, as far as there is space."""
         statements, proof = self._statements, self._proof
-        if self._is_wanted.is_set():
-            self._is_wanted.clear()
+        if self._wanted.is_set():
+            self._wanted.clear()
             self._empty(connection)
-            return False
+            return
         there = connection.ask(statements.has_reserve, within_ms=DATABASE_ANSWER_MS)
         try:
             if not whole(there[0][0]):
@@ -130,9 +140,8 @@ class Reserve:
             if error.state != FULL:
                 raise
             self._empty(connection)  # what was written before it failed takes space, too
-            return False
-        self._tell(is_released=False)
-        return True
+        else:
+            self._tell(is_released=False)
 
     def _empty(self, connection: Connection) -> None:
         connection.run(self._statements.empty_reserve(*self._proof), DATABASE_ANSWER_MS)

@@ -42,7 +42,6 @@ from tests.faults.real_load import (
 from tests.faults.real_machines import Machine, Machines, machines
 from tests.faults.real_network import DOWN, UP, Network, network
 from tests.faults.test_real_clock import WallClock
-from tests.faults.test_real_space import free_bytes_of
 from tests.line_client import LineClient
 from tests.postgres_server import (
     USER,
@@ -57,9 +56,6 @@ LEASE_S: Final = 1.0
 TAKEOVER_S_MAX: Final = LEASE_S + 2.0
 BUSY_S: Final = 30.0
 """In the everyday run others work beside it, and nothing is judged by its speed."""
-
-LITTLE_BYTES: Final = 200 << 10
-"""What is left on the disk of a database when it is to become full."""
 
 PIECE_BYTES: Final = 32 << 10
 
@@ -515,17 +511,21 @@ def has_reserve(server: PostgresServer) -> bool:
 
 
 def fill_and_remove(owner: Machine, disk: Path) -> list[int]:
-    """Put until the disk is full, delete all of these jobs but the first, and have space again.
+    """Put, fill the disk, delete all of these jobs but the first, and have space again.
 
-    Every second one is handed out before.
+    Every second one is handed out before. No new session can begin on the full disk: a VACUUM of
+    catalogues deletes the file that PostgreSQL has to write then, too.
     """
     put, body = "put 0 0 60", random.Random(1).randbytes(2_000)
     ballast = disk / "ballast"
     with PatientClient(owner.address) as client:
-        kept = [client.put(body, delay=3_600)]
-        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-            while free_bytes_of(disk) > LITTLE_BYTES:
-                file.write(b"x" * PIECE_BYTES)
+        kept = [client.put(body, delay=3_600), *(client.put(body) for _ in range(50))]
+        for _ in range(2):  # a snapshot may begin a session in between
+            for written in disk.rglob("pg_internal.init"):
+                written.unlink()
+            with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
+                while file.write(b"x" * PIECE_BYTES):
+                    pass
         while (reply := client.ask(put, body)).startswith("INSERTED"):
             kept.append(int(reply.split()[1]))
         assert reply == "OUT_OF_MEMORY"

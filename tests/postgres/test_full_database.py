@@ -1,6 +1,8 @@
 """What a full database has space for; `test_real_two_machines` has one on a small disk."""
 
 from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, cast
 from unittest import mock
 
@@ -9,14 +11,19 @@ import pytest
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import LogSpace
 from delayd.journal.snapshot import SnapshotHeader, SnapshotKind
-from delayd.limits import DATABASE_CLEAR_TRIES, DATABASE_FULL_SNAPSHOT_BYTES_MAX
-from delayd.postgres import snapshots
-from delayd.postgres.errors import FULL, SnapshotGivenUp, StatementFailed
+from delayd.limits import (
+    DATABASE_CLEAR_TRIES,
+    DATABASE_FULL_SNAPSHOT_BYTES_MAX,
+    DATABASE_RESERVE_RETRY_MS,
+)
+from delayd.postgres import snapshots, space
+from delayd.postgres.errors import FULL, DatabaseLost, SnapshotGivenUp, StatementFailed
 from delayd.postgres.snapshots import PartsWriter
-from delayd.postgres.space import DatabaseSpace
+from delayd.postgres.space import DatabaseSpace, Reserve
 from delayd.postgres.statements import Statements
 
 if TYPE_CHECKING:
+    from delayd.postgres.connection import Connection
     from delayd.postgres.snapshots import PartsConnection
 
 HEADER = SnapshotHeader(bytes(16), 7, 0, 0)
@@ -117,3 +124,101 @@ def test_a_snapshot_in_a_full_database_leaves_most_of_the_reserve_to_removals() 
     assert "the database has no space for it" in why
     assert connection.written == DATABASE_FULL_SNAPSHOT_BYTES_MAX // PAYLOAD_BYTES
     assert connection.cleared == 1
+
+
+class ReserveRig:
+    """A database with a reserve, and its connection; the thread of the reserve is the test's own.
+
+    Each time that it pauses, the test goes on to its next `yield`, and ends the reserve at its end.
+    """
+
+    def __init__(self, course: Callable[["ReserveRig"], Iterator[None]]) -> None:
+        self.refusal: Exception | None = None
+        self.may_connect = True
+        self.connects = self.emptied = self.closed = 0
+        self._course = course(self)
+        with mock.patch.object(space, "threading") as threading:
+            threading.Event.side_effect = partial(PausingEvent, self)
+            self.reserve = Reserve(self._connect, Statements("jobs"), (1, bytes(16)), lambda: None)
+            self.reserve.keep()
+            threading.Thread.call_args.kwargs["target"]()
+
+    def pause(self, pause_s: float) -> None:
+        assert pause_s == DATABASE_RESERVE_RETRY_MS / 1_000
+        if next(self._course, self) is self:
+            self.reserve.close()
+
+    def _connect(self) -> "Connection":
+        self.connects += 1
+        assert self.connects < 10, "it connects again without a pause"
+        if not self.may_connect:
+            raise DatabaseLost("could not write init file")
+        return cast("Connection", self)
+
+    # --- The connection --------------------------------------------------------------------------
+
+    def ask(self, *_words: object, within_ms: int) -> list[tuple[bytes]]:
+        return [((1).to_bytes(8),)]
+
+    def run(self, sql: str, within_ms: int) -> None:
+        assert "TRUNCATE" in sql
+        if self.refusal is not None:
+            raise self.refusal
+        self.emptied += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class PausingEvent:
+    """An event for which nobody waits."""
+
+    def __init__(self, rig: ReserveRig) -> None:
+        self._rig = rig
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, pause_s: float) -> None:
+        if not self._is_set:
+            self._rig.pause(pause_s)
+
+
+def test_a_reserve_is_released_where_no_new_connection_can_be_made() -> None:
+    def course(rig: ReserveRig) -> Iterator[None]:
+        rig.may_connect = False
+        rig.refusal = full()
+        for refused in range(3):  # to empty a table may take a page itself
+            rig.reserve.release()
+            yield
+            assert (rig.emptied, rig.reserve.is_released) == (0, False), refused
+        rig.refusal = None
+        rig.reserve.release()
+        yield
+        assert (rig.emptied, rig.reserve.is_released) == (1, True)
+
+    rig = ReserveRig(course)
+    assert (rig.connects, rig.closed) == (1, 1)
+
+
+def test_a_reserve_whose_connection_is_lost_pauses_before_each_new_one() -> None:
+    def course(rig: ReserveRig) -> Iterator[None]:
+        rig.may_connect = False
+        rig.refusal = DatabaseLost("cut off")
+        for connects in (1, 2, 3):
+            rig.reserve.release()
+            yield
+            assert rig.connects == connects
+        rig.may_connect, rig.refusal = True, None
+        rig.reserve.release()
+        yield
+        assert (rig.connects, rig.emptied, rig.reserve.is_released) == (4, 1, True)
+
+    assert ReserveRig(course).closed == 2
