@@ -112,3 +112,22 @@ def test_a_socket_of_systemd_is_served_in_place_of_the_configured_one_and_waits_
             early.send(b"peek 1\r\n")
             with activated():
                 assert early.reply() == b"FOUND 1 5\r\nhello\r\n"
+
+
+def told(notify: socket.socket, word: bytes) -> list[bytes]:
+    """All that systemd is told until this was said."""
+    said: list[bytes] = []
+    while word not in said:
+        said += notify.recv(4_096).split(b"\n")
+    return said
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> None:
+    command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(str(tmp_path / "notify.sock"))
+        notify.settimeout(60)
+        with Daemon(command, environment={"NOTIFY_SOCKET": notify.getsockname()}) as daemon:
+            said = told(notify, b"READY=1")
+            assert b"STATUS=serving on line " + daemon.listens_on.encode() in said
+        told(notify, b"STOPPING=1")
