@@ -492,6 +492,12 @@ JOURNAL_SHRUNK_BYTES: Final = 1 << 20
 GARBAGE_PER_LIVE: Final = 8
 # That part, 4 MiB by default: shrinking takes two snapshots and ten syncs, 20 ms in all.
 GARBAGE_PER_FILE: Final = 16
+# On a full disk puts are refused until the log is shorter: it is worth a snapshot then as soon as
+# more than that is garbage, and so much beside.
+GARBAGE_PER_LIVE_FULL: Final = 2
+GARBAGE_BYTES_FULL: Final = 256 << 10
+# The shortest file in which the log continues then.
+SHRUNK_BYTES_FULL: Final = 16 << 10
 # Full files that may wait for a sync; each holds a descriptor and a file of dirty pages.
 JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 16
 

@@ -193,6 +193,10 @@ class LogSnapshots(Protocol):
     def free_bytes(self) -> int:
         """How many bytes can be appended without asking for more space."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether puts are refused for lack of space."""
+
     def snapshot_is_due(self, live_bytes: int) -> bool:
         """Tell whether to begin one; `live_bytes` is about what it would hold."""
 

@@ -324,7 +324,7 @@ class Service:
             on_lost=self._replace_lost,
             on_slow_sync=notices.slow_sync,
         )
-        durable.space.on_change = notices.space_changed
+        durable.space.on_change = self._space_changed
         durable.watch_standbys()
         engine.log_space.jobs = len(engine.store.jobs)
         return snapshots, commit
@@ -530,9 +530,17 @@ class Service:
     def _replace_lost(self, missing: str) -> None:
         """Have what is missing on the disk written again, from memory."""
         self._notices.lost(missing)
-        if self._snapshots is not None:
+        self._ask_for_snapshot()
+
+    def _space_changed(self, is_full: bool) -> None:  # noqa: FBT001 - a callback with one argument
+        """Tell of it, and see whether a snapshot makes space."""
+        self._notices.space_changed(is_full)
+        self._ask_for_snapshot()
+
+    def _ask_for_snapshot(self) -> None:
+        if self._snapshots is not None:  # or it looks for itself soon after the start
             self._snapshots.ask_soon()
-        self._turns.wake_loop()
+        self._loop.is_woken = True
 
     def _check(self) -> None:
         """Look for a wake-up that was missed, for stalled clients, and for a disk that hangs.

@@ -18,7 +18,8 @@ jobs gets shorter without another operation:
     1 M jobs put, 1 M deleted ─► a quarter of a second ─► snapshot ─► older files removed
 
 When nearly nothing is left of them and nothing has been appended for a second, the log continues in
-a small file, two snapshots follow, and everything else is removed.
+a small file, two snapshots follow, and everything else is removed. On a full disk that is done at
+once, and as soon as half of the log is garbage.
 
 All of this is done in *steps*: each is taken when the one before has asked for it, earlier if the
 log has grown.
@@ -221,7 +222,8 @@ class Snapshots:
         if self._asked_sequence != self._log.appended_sequence:
             self._asked_sequence = self._log.appended_sequence
             self._calm_ns = now_ns
-        is_calm = now_ns - self._calm_ns >= _CALM_NS
+        # A full disk has to be cleared while clients go on.
+        is_calm = now_ns - self._calm_ns >= _CALM_NS or self._log.is_full
         live_bytes = self._engine.store.live_bytes
         # Even when none can be begun: the journal needs to know how much is live.
         is_due = self._log.snapshot_is_due(live_bytes)
@@ -248,7 +250,9 @@ class Snapshots:
         """Continue the log in a small file; tell whether that was done. Raises JournalError."""
         log, store, space = self._log, self._engine.store, self._engine.log_space
         free_bytes = log.free_bytes
-        needed_bytes = space.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
+        needed_bytes = space.set_aside_bytes(len(store.leases.sessions))
+        if not log.is_full:
+            needed_bytes += EMERGENCY_BYTES
         is_short = log.shrink(needed_bytes, store.time_ms, self._wall_at(store.time_ms))
         # At once: what the next turn accepts must find its space in the file that there is now.
         space.free_bytes -= free_bytes - log.free_bytes

@@ -234,7 +234,7 @@ def test_a_snapshot_that_changes_nothing_is_not_taken_over_and_over(
 ) -> None:
     rig.put(10)
     rig.pass_turn()
-    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: True)
+    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_, **__: True)
     rig.rest(HOUR_MS)
     assert rig.snapshots.taken == 2
     assert rig.step() is None

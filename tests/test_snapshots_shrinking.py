@@ -2,12 +2,20 @@
 
 import errno
 import random
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
 from delayd.journal.journal import Journal
-from delayd.limits import EMERGENCY_BYTES, JOURNAL_SHRUNK_BYTES, SNAPSHOT_CALM_MS
-from tests.rigs.commit import HOUR_MS, YEAR_MS, CommitRig, snapshot_rig
+from delayd.limits import (
+    EMERGENCY_BYTES,
+    JOURNAL_SHRUNK_BYTES,
+    SHRUNK_BYTES_FULL,
+    SNAPSHOT_CALM_MS,
+    SPARE_BYTES_MIN,
+)
+from tests.rigs.commit import DIRECTORY, HOUR_MS, YEAR_MS, CommitRig, snapshot_rig
 from tests.rigs.disk import PowerCut
 
 
@@ -59,7 +67,7 @@ def test_a_snapshot_that_ends_between_two_operations_makes_no_rest_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = after_many_jobs(alive=3)
-    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: rig.snapshots.taken < 1)
+    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_, **__: rig.snapshots.taken < 1)
     for _ in range(2 * SNAPSHOT_CALM_MS):
         rig.rest(1)
         if rig.snapshots.taken:
@@ -103,7 +111,7 @@ def test_on_a_full_disk_the_log_is_not_shrunk_but_a_snapshot_that_is_due_is_take
     rig.rest()
     assert rig.snapshots.taken == 0
     assert rig.step() is None
-    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: rig.snapshots.taken < 2)
+    monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_, **__: rig.snapshots.taken < 2)
     rig.put()
     rig.pass_turn()
     rig.rest()
@@ -111,29 +119,119 @@ def test_on_a_full_disk_the_log_is_not_shrunk_but_a_snapshot_that_is_due_is_take
     assert "segment-0000000002.log" not in rig.names
 
 
-def calls_of_a_shrinking() -> int:
+def on_a_full_disk(free_bytes: int, *, alive: int = 3) -> CommitRig:
+    """A daemon that refuses puts after many jobs; so much is free on the disk."""
+    rig = after_many_jobs(alive)
+    rig.disk.capacity_bytes = rig.journal.retention.disk_bytes + free_bytes
+    rig.log.space.is_full = True
+    rig.snapshots.ask_soon()
+    return rig
+
+
+def leave_free(rig: CommitRig, free_bytes: int) -> None:
+    assert rig.disk.capacity_bytes is not None
+    rig.disk.capacity_bytes -= rig.disk.free_bytes(DIRECTORY) - free_bytes
+
+
+@pytest.mark.parametrize("free_bytes", [4 * JOURNAL_SHRUNK_BYTES, SHRUNK_BYTES_FULL + 1_000])
+def test_a_full_disk_is_cleared_while_clients_go_on(free_bytes: int) -> None:
+    rig = on_a_full_disk(free_bytes)
+    for _ in range(1_000):
+        rig.delete(rig.put())
+        rig.pass_turn(1)
+    assert rig.snapshots.taken == 2, "and no third one"
+    assert "segment-0000000001.log" not in rig.names
+    assert rig.restarted().state() == rig.state()
+
+
+def test_a_full_disk_is_cleared_into_a_file_of_the_reserve_where_hardly_anything_is_free() -> None:
+    rig = on_a_full_disk(1 << 20)
+    assert rig.journal.make_space(rig.journal.space_bytes + SPARE_BYTES_MIN)
+    leave_free(rig, 5_000)
+    rig.rest()
+    assert rig.snapshots.taken == 2
+    assert "segment-0000000001.log" not in rig.names
+
+
+def test_where_only_a_snapshot_would_fit_the_older_snapshot_makes_way(rng: random.Random) -> None:
+    rig = on_a_full_disk(8 << 20, alive=1)
+    rig.put(delay_ms=YEAR_MS, body=rng.randbytes(60_000))
+    rig.pass_turn()
+    rig.rest()
+    for _ in range(10):
+        rig.delete(rig.put(body=b"x" * 50_000))
+        rig.append()
+    leave_free(rig, 70_000)
+    rig.rest()
+    assert rig.snapshots.taken == 4
+    assert rig.journal.retention.log_bytes_since_snapshot < 1_000
+
+
+def test_on_a_full_disk_a_snapshot_is_due_as_soon_as_it_frees_more_than_it_takes() -> None:
+    rig = snapshot_rig(segment_bytes=4 << 20)  # files of 1 MiB, a snapshot for each half of one
+    rig.put(delay_ms=YEAR_MS)
+    is_due: set[tuple[bool, bool]] = set()
+    while rig.snapshots.taken < 4:
+        rig.delete(rig.put(body=b"x" * 50_000))
+        rig.pass_turn(SNAPSHOT_CALM_MS // 2)
+        retention, live_bytes = rig.journal.retention, rig.engine.store.live_bytes
+        is_due.add((retention.is_due(live_bytes), retention.is_due(live_bytes, is_full=True)))
+    assert is_due >= {(False, False), (False, True)}
+
+
+def test_a_full_disk_of_which_half_is_alive_is_left_as_it_is() -> None:
+    rig = on_a_full_disk(8 << 20, alive=8_000)
+    rig.rest()
+    assert rig.snapshots.taken == 0
+
+
+def test_a_start_on_a_disk_nearly_full_leaves_what_a_snapshot_takes() -> None:
     rig = after_many_jobs(alive=3)
+    rig.rest()
+    # Its last file has 1 MiB; a start makes it a quarter of a segment again.
+    file_bytes = rig.segment_bytes // 4
+    full_bytes = rig.journal.retention.disk_bytes + file_bytes - JOURNAL_SHRUNK_BYTES
+    for spared_bytes, capacity in ((0, JOURNAL_SHRUNK_BYTES), (10_000, file_bytes)):
+        rig.disk.capacity_bytes = full_bytes + spared_bytes
+        rig.restarted()
+        assert len(rig.disk.file_bytes(f"{DIRECTORY}/segment-0000000002.log")) == capacity
+
+
+def fullest(alive: int) -> CommitRig:
+    return on_a_full_disk(SHRUNK_BYTES_FULL + 1_000, alive=alive)
+
+
+WAYS: Final = (after_many_jobs, fullest)
+Way = Callable[[int], CommitRig]
+
+
+def calls_of_a_shrinking(way: Way) -> int:
+    rig = way(3)
     before = rig.disk.call_count
     rig.rest()
     return rig.disk.call_count - before
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_whichever_call_fails_while_the_log_is_shrunk_every_job_is_there(error: int) -> None:
-    for number in range(1, calls_of_a_shrinking() + 1):
-        rig = after_many_jobs(alive=3)
+def test_whichever_call_fails_while_the_log_is_shrunk_every_job_is_there(
+    error: int, way: Way
+) -> None:
+    for number in range(1, calls_of_a_shrinking(way) + 1):
+        rig = way(3)
         rig.disk.fail(rig.disk.call_count + number, OSError(error, "broken"))
         rig.rest(HOUR_MS)
         assert rig.restarted().state() == rig.state(), number
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("way", WAYS)
 def test_wherever_the_power_goes_while_the_log_is_shrunk_every_job_is_there(
-    rng: random.Random,
+    rng: random.Random, way: Way
 ) -> None:
-    for number in range(1, calls_of_a_shrinking() + 1):
-        rig = after_many_jobs(alive=3)
+    for number in range(1, calls_of_a_shrinking(way) + 1):
+        rig = way(3)
         rig.disk.fail(rig.disk.call_count + number, PowerCut())
         with pytest.raises(PowerCut):
             rig.rest(HOUR_MS)

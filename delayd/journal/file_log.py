@@ -372,16 +372,20 @@ class FileLog:
     def snapshot_ms(self) -> int | None:
         return self._journal.snapshot_ms
 
+    @property
+    def is_full(self) -> bool:
+        return self.space.is_full
+
     def snapshot_is_due(self, live_bytes: int) -> bool:
-        return self._journal.snapshot_is_due(live_bytes)
+        return self._journal.snapshot_is_due(live_bytes, is_full=self.is_full)
 
     def is_mostly_garbage(self, live_bytes: int) -> bool:
         """Tell whether the files are much longer than what they say."""
-        return self._journal.retention.is_mostly_garbage(live_bytes)
+        return self._journal.retention.is_mostly_garbage(live_bytes, is_full=self.is_full)
 
     def shrink(self, free_bytes: int, time_ms: int, wall_ms: int) -> bool:
         """Continue in a small file."""
-        return self._journal.shrink(free_bytes, time_ms, wall_ms)
+        return self._journal.shrink(free_bytes, time_ms, wall_ms, is_full=self.is_full)
 
     def begin_snapshot(self, time_ms: int, wall_ms: int) -> SnapshotWriter:
         sequence = self._journal.appended_sequence

@@ -71,6 +71,7 @@ from delayd.limits import (
     JOURNAL_SHRUNK_BYTES,
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
+    SHRUNK_BYTES_FULL,
 )
 
 
@@ -685,35 +686,37 @@ class Journal:
 
     # --- Snapshots -------------------------------------------------------------------------------
 
-    def snapshot_is_due(self, live_bytes: int) -> bool:
+    def snapshot_is_due(self, live_bytes: int, *, is_full: bool = False) -> bool:
         """Tell whether to begin a snapshot now; `live_bytes` is about what it would hold.
 
-        Never while one is in the making, but it should be asked even then: what is live decides how
-        much may be written. After a failure it is still due: when to try again is up to the caller.
+        `is_full`: puts are refused for lack of space. Never while one is in the making, but it
+        should be asked even then: what is live decides how much may be written. After a failure it
+        is still due: when to try again is up to the caller.
         """
-        is_due = self.retention.is_due(live_bytes) or bool(self.lost)
+        is_due = self.retention.is_due(live_bytes, is_full=is_full) or bool(self.lost)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
 
-    def shrink(self, space_bytes: int, time_ms: int, wall_ms: int) -> bool:
+    def shrink(
+        self, space_bytes: int, time_ms: int, wall_ms: int, *, is_full: bool = False
+    ) -> bool:
         """Continue in a small file, which leaves this much space; tell whether that was done.
 
         It is so already when the last one is hardly used, and it is not where the disk has no space
         for both the file and snapshots: those come first. All other files go with the second
         snapshot that is taken from here on, the part of the reserve that is not needed goes at
         once. Called between appends, like them; raises JournalFull and JournalFailed.
+
+        On a full disk the older snapshot makes way, and the file is as small as need be.
         """
         if self._failure is not None:
             raise JournalFailed(*self._failure)
         active = self._active
-        if active is None or active.end <= self.retention.garbage_bytes_min:
+        if active is None or active.end <= self.retention.garbage_bytes_min(is_full=is_full):
             return True
-        capacity = min(self.segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * space_bytes))
-        if self._reserve.space_bytes + capacity - 2 * HEADER_BYTES < space_bytes:
-            return False
-        needed_bytes = capacity + 2 * self.retention.next_snapshot_bytes
         with self._writing:
             try:
-                if self._disk.free_bytes(self.directory) < needed_bytes:
+                capacity = self._shrunk_capacity(space_bytes, is_full=is_full)
+                if capacity is None:
                     return False
                 self._rotate(0, time_ms, wall_ms, capacity)
             except OSError as error:
@@ -723,6 +726,28 @@ class Journal:
         self.append(b"", time_ms, wall_ms)
         self.shrink_space(space_bytes)
         return True
+
+    def _shrunk_capacity(self, space_bytes: int, *, is_full: bool) -> int | None:
+        """Return the length of a small file that leaves this much space; None: there is no room.
+
+        0: it is one of the reserve. Raises OSError.
+        """
+        reserve_bytes = self._reserve.space_bytes
+        usual = min(self.segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * space_bytes))
+        least = space_bytes - reserve_bytes + 2 * HEADER_BYTES
+        snapshot_bytes = self.retention.next_snapshot_bytes
+        free_bytes = self._disk.free_bytes(self.directory)
+        if usual >= least and free_bytes >= usual + 2 * snapshot_bytes:
+            return usual
+        if not is_full:
+            return None
+        if reserve_bytes >= max(space_bytes, 1):
+            return 0
+        least = max(least, SHRUNK_BYTES_FULL)
+        if free_bytes < least + snapshot_bytes and self.retention.give_up_older():
+            free_bytes = self._disk.free_bytes(self.directory)
+        capacity = min(usual, free_bytes - snapshot_bytes)
+        return capacity if capacity >= least else None
 
     def begin_snapshot(self, sequence: int, time_ms: int, wall_ms: int) -> SnapshotWriter:
         """Begin a snapshot of the state after the last frame, which is `sequence`.

@@ -226,12 +226,18 @@ def _cut(recovery: Recovery, reserve: SpareFiles) -> list[TornTail]:
 
 
 def _reopened(recovery: Recovery, segment_bytes: int) -> Segment:
-    """Open the last segment for appending, preallocated again as far as there is space."""
-    disk, last = recovery.disk, recovery.segments[-1]
+    """Open the last segment for appending, preallocated again if there is space.
+
+    What a snapshot takes is left on the disk: without one a full disk could not be cleared.
+    """
+    disk, last, snapshot = recovery.disk, recovery.segments[-1], recovery.base.snapshot
     assert last.header is not None
     handle = disk.open(last.path, write=True)
     capacity = max(segment_bytes, last.size_bytes)
+    kept_bytes = snapshot.file_bytes if snapshot else 0
     try:
+        if disk.free_bytes(recovery.directory) < capacity - disk.size(handle) + kept_bytes:
+            raise OSError(errno.ENOSPC, "the rest is left for a snapshot")
         allocate_whole(disk, handle, capacity)
     except OSError as error:
         # A full disk must not keep a daemon from starting: it is then that jobs need draining.

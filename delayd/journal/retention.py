@@ -29,6 +29,8 @@ state is small, the snapshots are still large. Two snapshots in a row make both 
 A daemon at rest goes further when nearly nothing is live (`is_mostly_garbage`): the log continues
 in a new small file (`Journal.shrink`), and when two snapshots cover its first frame all older files
 are removed. What 1 M jobs leave on disk when the last is deleted is then one MiB, a second later.
+On a full disk it does so without a rest, and as soon as the log is twice as long as what is live:
+otherwise nobody could put anything while a disk is full of log that nobody needs.
 
 Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, space = 64 MiB, and a snapshot
 (of next to nothing) is due for every 32 MiB of log. With 100 MiB live that compress to half,
@@ -60,7 +62,13 @@ from typing import Final, NamedTuple
 
 from delayd.journal.disk import Disk
 from delayd.journal.segment import Segment
-from delayd.limits import GARBAGE_PER_FILE, GARBAGE_PER_LIVE, JOURNAL_FILES_PER_SEGMENT
+from delayd.limits import (
+    GARBAGE_BYTES_FULL,
+    GARBAGE_PER_FILE,
+    GARBAGE_PER_LIVE,
+    GARBAGE_PER_LIVE_FULL,
+    JOURNAL_FILES_PER_SEGMENT,
+)
 from delayd.text import counted
 
 _SNAPSHOT_OVERHEAD_BYTES: Final = 256
@@ -224,14 +232,20 @@ class Retention:
     def _allowed_bytes(self) -> int:
         return 2 * self._live_bytes + self._segment_bytes
 
-    def is_due(self, live_bytes: int) -> bool:
-        """Tell whether a snapshot should be taken now; `make_space` remembers the amount."""
+    def is_due(self, live_bytes: int, *, is_full: bool = False) -> bool:
+        """Tell whether a snapshot should be taken now; `make_space` remembers the amount.
+
+        On a full disk one is as soon as it frees more than it takes.
+        """
         with self._lock:
             self._live_bytes = live_bytes
             newest = self._snapshots[-1] if self._snapshots else KeptSnapshot("", 0, 0, 0, 0)
             expected_bytes = self._expected_bytes(newest)
             is_near = self.disk_bytes + self._file_bytes > self._allowed_bytes
-            if is_near and self._freed_by_next() > expected_bytes + self._file_bytes // 4:
+            gain_bytes = self._file_bytes // 4
+            if is_full:
+                is_near, gain_bytes = True, min(gain_bytes, GARBAGE_BYTES_FULL)
+            if is_near and self._freed_by_next() > expected_bytes + gain_bytes:
                 return True
             return self.log_bytes_since_snapshot >= snapshot_is_due_at(
                 file_bytes=self._file_bytes,
@@ -241,15 +255,16 @@ class Retention:
                 expected_bytes=expected_bytes,
             )
 
-    def is_mostly_garbage(self, live_bytes: int) -> bool:
-        """Tell whether the log is worth shrinking when the daemon is at rest."""
+    def is_mostly_garbage(self, live_bytes: int, *, is_full: bool = False) -> bool:
+        """Tell whether the log is worth shrinking when the daemon is at rest, or the disk full."""
         log_bytes = self._full_bytes + (self._log[-1].used_bytes if self._log else 0)
-        return log_bytes > GARBAGE_PER_LIVE * live_bytes + self.garbage_bytes_min
+        per_live = GARBAGE_PER_LIVE_FULL if is_full else GARBAGE_PER_LIVE
+        return log_bytes > per_live * live_bytes + self.garbage_bytes_min(is_full=is_full)
 
-    @property
-    def garbage_bytes_min(self) -> int:
-        """How long a log may be whatever is live, and a file that need not be replaced."""
-        return self._file_bytes // GARBAGE_PER_FILE
+    def garbage_bytes_min(self, *, is_full: bool) -> int:
+        """Return how long a log may be whatever is live, and a file that need not be replaced."""
+        least_bytes = self._file_bytes // GARBAGE_PER_FILE
+        return min(least_bytes, GARBAGE_BYTES_FULL) if is_full else least_bytes
 
     @property
     def next_snapshot_bytes(self) -> int:

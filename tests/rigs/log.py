@@ -255,6 +255,8 @@ class MemoryLog:
 
     # --- Snapshots -------------------------------------------------------------------------------
 
+    is_full = False
+
     def snapshot_is_due(self, live_bytes: int) -> bool:
         return self.grown_bytes > STEP_BYTES + live_bytes
 
