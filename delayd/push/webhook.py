@@ -39,7 +39,6 @@ from delayd.push.connections import Connections, LookUp, NoAnswer, NoConnection,
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.signing import signature
 from delayd.push.sinks import AttemptEnd, DueJob, Result
-from delayd.text import parse_whole
 
 USER_AGENT: Final = f"delayd/{__version__}"
 
@@ -241,9 +240,8 @@ def retry_after_ms(text: str, wall_ms: int) -> int:
     (0, 0, 0)
     """
     text = text.strip()
-    seconds = parse_whole(text)
-    if seconds is not None:
-        return min(seconds * 1_000, DURATION_MS_MAX)
+    if text.isascii() and text.isdigit():  # of any length, which only a float is read from
+        return int(min(float(text) * 1_000, DURATION_MS_MAX))
     with contextlib.suppress(ValueError, OverflowError, TypeError):
         if text.endswith("GMT"):
             after_ms = int(parsedate_to_datetime(text).timestamp()) * 1_000 - wall_ms
