@@ -30,7 +30,7 @@ from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.steps import PageAfter, Steps, awaited
 from delayd.client.sync import Client, Job
-from delayd.client.values import Duration
+from delayd.client.values import Duration, seconds
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class AsyncClient:
         """As `Client.reserve`."""
         jobs = await self.reserve_many(topics, limit=1, timeout=timeout)
         if not jobs:
-            raise TimedOut(f"no job was ready within {timeout}")
+            raise TimedOut(f"no job was ready within {seconds(timeout or 0):g} s")
         return jobs[0]
 
     async def reserve_many(

@@ -63,6 +63,7 @@ from delayd.client.values import (
     ScheduleOptions,
     State,
     Timing,
+    seconds,
 )
 
 if TYPE_CHECKING:  # each protocol, batches and TLS are imported where they are first used
@@ -196,7 +197,7 @@ class Client:
         """
         jobs = self.reserve_many(topics, limit=1, timeout=timeout)
         if not jobs:
-            raise TimedOut(f"no job was ready within {timeout}")
+            raise TimedOut(f"no job was ready within {seconds(timeout or 0):g} s")
         return jobs[0]
 
     def reserve_many(

@@ -17,6 +17,7 @@ from delayd.client import (
     NotReserved,
     NoVirtualClock,
     Refused,
+    TimedOut,
     TopicNotFound,
     WrongProtocol,
 )
@@ -182,6 +183,8 @@ def test_many_are_reserved_and_acknowledged_at_once(world: World) -> None:
     assert isinstance(second, NotFound | NotReserved)
     assert rest == [None, None]
     assert world.client.reserve_many("nothing-there", limit=4, timeout=0) == []
+    with pytest.raises(TimedOut, match="no job was ready within 0 s"):
+        world.client.reserve("nothing-there", timeout="0s")
 
 
 def test_a_job_that_ends_well_is_acknowledged(world: World) -> None:
