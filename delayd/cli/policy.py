@@ -65,7 +65,10 @@ def list_(client: "Client", *, as_json: bool) -> int:
 @JSON_OPTION
 @with_client
 def get(client: "Client", topic: str, *, as_json: bool) -> int:
-    """Show the policy of TOPIC, and whether it was set at run time or in the configuration."""
+    """Show the policy of TOPIC, and whether it was set at run time or in the configuration.
+
+    The topic need not be there: its policy may be set before its first job.
+    """
     show(client.policy(topic), as_json=as_json)
     return Exit.OK
 
@@ -160,6 +163,6 @@ def show(info: "PolicyInfo", *, as_json: bool) -> None:
         return
     print_fields(info.policy.items())
     if not info.policy:
-        complain("the topic has no policy")
+        complain("no policy applies to a topic of this name")
     elif info.source:
         complain(f"source: {SOURCES.get(info.source, info.source)}")
