@@ -34,9 +34,10 @@ USER 65532:65532
 WORKDIR /var/lib/delayd
 VOLUME /var/lib/delayd
 EXPOSE 11300 11301
+# Without puts: a daemon that drains, or whose disk is full, is to be drained and not started anew.
 # A start with many jobs takes seconds: until the end of the start period it is not counted as ill.
 # No proxy is asked, even where Docker sets http_proxy in every container.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 \
-    CMD ["python", "-c", "from urllib.request import ProxyHandler, build_opener; build_opener(ProxyHandler({})).open('http://127.0.0.1:11301/readyz', timeout=4)"]
+    CMD ["python", "-c", "from urllib.request import ProxyHandler, build_opener; build_opener(ProxyHandler({})).open('http://127.0.0.1:11301/readyz?puts=false', timeout=4)"]
 ENTRYPOINT ["delayd"]
 CMD ["serve"]

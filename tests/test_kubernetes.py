@@ -64,7 +64,8 @@ def test_the_service_leads_to_the_ready_pod_at_the_ports_that_it_listens_on(conf
 
 def test_the_owner_is_ready_and_a_standby_is_alive() -> None:
     paths = {route.path for route in ROUTES}
-    assert CONTAINER["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    ready = {"path": "/readyz?puts=false", "port": "http"}  # also one that is to be drained
+    assert CONTAINER["readinessProbe"]["httpGet"] == ready
     assert CONTAINER["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     assert paths > {"/readyz", "/healthz"}
 

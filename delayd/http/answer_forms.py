@@ -864,7 +864,7 @@ class LivesAnswer(Answer, kw_only=True):
 
 
 class ReadyAnswer(Answer, kw_only=True):
-    """The daemon accepts jobs."""
+    """The daemon accepts jobs, or all but those."""
 
     status: Literal["ready"]
 

@@ -717,6 +717,15 @@ class PreviewNewForm(PreviewForm, kw_only=True):
     ] = UNSET
 
 
+class ReadyForm(Form, kw_only=True):
+    """What the daemon is to be ready for."""
+
+    puts: Annotated[
+        bool,
+        about("Puts as well. `false`: ready also while it drains or its disk is full."),
+    ] = True
+
+
 class HistoryForm(Form, kw_only=True):
     """How many minutes."""
 

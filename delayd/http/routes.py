@@ -602,9 +602,11 @@ _DAEMON: Final = (
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
         "503 while the daemon drains, stops or stands by, while its disk is full, and while its"
-        " disk or database does not answer.",
+        " disk or database does not answer. With `puts=false` it is 200 also where puts alone are"
+        " refused: for load balancers of workers.",
         _ok("The daemon accepts jobs.", answer_forms.ReadyAnswer),
         (problems.NotReady, errors.Draining),
+        query=request_forms.ReadyForm,
     ),
     Route(
         *("POST", "/v1/handover", health.hand_over, Scope.ADMIN),

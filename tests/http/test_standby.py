@@ -15,6 +15,7 @@ def test_a_standby_lives_and_is_not_ready() -> None:
         assert (answer.status, answer.word, answer.json["owner"]) == (503, "NOT_READY", OWNER)
         assert answer.json["detail"] == f"another daemon owns the log: {OWNER}"
         assert answer.headers["retry-after"] == "1"
+        assert rig.call("GET", "/readyz?puts=false").json["owner"] == OWNER
         assert rig.call("GET", "/metrics").body == b"its lag"
 
 

@@ -25,6 +25,7 @@ from delayd.client import (
     AsyncWorker,
     Client,
     ConnectionLost,
+    Draining,
     Job,
     NotNow,
     Unreachable,
@@ -264,7 +265,7 @@ def test_haproxy_leads_to_the_owner_before_and_after_a_takeover(
             ("--line", f"127.0.0.1:{line}", "--http", f"127.0.0.1:{http}") for line, http in (a, b)
         ]
         owner = machines.owner(*flags[0])
-        machines.standby(*flags[1])
+        other = machines.standby(*flags[1])
         stack.enter_context(proxy(tmp_path, here, {"a.example.com": a, "b.example.com": b}))
         over_http = stack.enter_context(Client(f"http://127.0.0.1:{here[1]}"))
         on_line = stack.enter_context(Client(f"beanstalk://127.0.0.1:{here[0]}"))
@@ -279,6 +280,11 @@ def test_haproxy_leads_to_the_owner_before_and_after_a_takeover(
         while not found.issuperset(put):  # a put whose answer was lost may be there twice
             with until_done(lambda: over_http.reserve("mail", timeout=5)) as job:
                 found.add(job.id)
+        other.signal(signal.SIGUSR1)
+        time.sleep(1.5)  # HAProxy has asked three times meanwhile
+        for client in (over_http, on_line):
+            with pytest.raises(Draining):  # by the owner itself, whose workers go on
+                client.put("mail", "five")
 
 
 def test_workers_of_all_kinds_go_on_with_the_standby_when_the_owner_is_killed(

@@ -1,7 +1,8 @@
 """The daemon itself: figures, liveness, readiness, and its virtual clock.
 
     /healthz    200 while the process answers at all: restart it if it does not
-    /readyz     200 if a job would be accepted now, else 503 with the reason: send it no jobs
+    /readyz     200 if a job would be accepted now, else 503 with the reason: send it no jobs;
+                with `puts=false` 200 if jobs can be taken and deleted, whether puts are refused
     /metrics    a page for Prometheus, sent in pieces between the turns of other clients
 
 The first two need no token: they are for supervisors and load balancers.
@@ -22,7 +23,7 @@ from delayd.limits import READY_BODY_BYTES, TOTALS_STEP_TOPICS
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.request_forms import AdvanceForm, HistoryForm
+    from delayd.http.request_forms import AdvanceForm, HistoryForm, ReadyForm
 
 
 async def healthz(_call: Call) -> Reply:
@@ -31,15 +32,17 @@ async def healthz(_call: Call) -> Reply:
 
 
 async def readyz(call: Call) -> Reply:
-    """Answer whether a job would be accepted now, and be safe."""
+    """Answer whether a job would be accepted now, and be safe; or else all but puts."""
     api = call.api
-    if api.engine.draining:
+    form: ReadyForm = call.query
+    if form.puts and api.engine.draining:
         raise Draining
     if trouble := api.reports.log_trouble():
         raise NotReady(trouble)
     try:
-        # It tries a full disk again, since there may be no put that would.
-        api.engine.log_space.require_for_put(READY_BODY_BYTES)
+        if form.puts:
+            # It tries a full disk again, since there may be no put that would.
+            api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         why = api.reports.space_trouble()
         reason = f"no file can be made for the log: {why}" if why else str(refusal)
