@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from delayd.limits import UNSYNCED_BYTES_MAX
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import started
 from tests.faults.real_load import PatientClient
@@ -59,7 +60,8 @@ def test_m2_many_jobs_are_written_down_while_others_are_served(
                 assert not children.strip(), "somebody was forked"
                 assert rounds < 100_000, "no snapshot is taken"
         assert max(pauses) < PAUSE_S_MAX
-        assert most_bytes < before_bytes * 1.4 + (32 << 20)
+        # What waits for a slow disk comes on top.
+        assert most_bytes < before_bytes * 1.4 + UNSYNCED_BYTES_MAX
         daemon.kill()
     with started(home) as daemon, PatientClient(daemon.address) as client:
         assert client.stats()["current-jobs-delayed"] == str(jobs)
