@@ -51,7 +51,8 @@ def log_trouble(durable: "DurableLog") -> str:
     keeper = durable.keeper if ownership is None else f"{durable.keeper} {ownership.place}"
     silent = f"the {keeper} has not answered for {settling_ms // 1_000} s"
     if ownership is not None and not durable.is_whole:
-        why = f"the {keeper}: {ownership.trouble}" if ownership.trouble else silent
+        trouble = ownership.trouble  # which names the place
+        why = f"the {durable.keeper} cannot be used: {trouble}" if trouble else silent
         return f"the lease of the log is over, another daemon may own it by now; {why}"
     if settling_ms > SLOW_SYNC_MS and ownership is None:
         return silent

@@ -424,7 +424,7 @@ class PostgresLog:
         if self._epoch:
             left_ms = (self._trusted_until_ns - now_ns) // NS_PER_MS
             if not trouble and self._connection is None:
-                trouble = "the connection was lost"
+                trouble = f"the connection to {place.shown} was lost"
             who = True, place.address, self._epoch
             standbys = self._standbys.known
         else:
