@@ -1,8 +1,9 @@
 """Many jobs from a file or a pipe with one JSON object a line: `put --ndjson`, `dead import`.
 
 Lines are read, looked at and put together to requests, and the result of each is told in their
-order. A refusal for the moment, such as a cap, stops it: what was put and with which line to go on
-is said, since none must be put twice. What a line looks like is for a `Read` to know.
+order. A refusal for the moment, such as a cap, stops it unless it ends soon: what was put and with
+which line to go on is said, since none must be put twice. What a line looks like is for a `Read` to
+know.
 """
 
 import binascii
@@ -13,12 +14,14 @@ import json
 import os
 import select
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 from delayd.cli.tables import print_json, time_or_none
 from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
+from delayd.client.connection_pool import drawn, pauses
 from delayd.client.errors import (
     FieldProblem,
     Forbidden,
@@ -55,6 +58,9 @@ PUT: Final = "put"
 REFUSED: Final = "refused"
 PASSING: Final = (NotNow, NoRoom)
 """Refusals for the moment: the same may be accepted later."""
+PATIENCE_S: Final = 5.0
+"""How long lines are tried again that are refused so: on a disk that is nearly full, space that a
+snapshot frees is there again after milliseconds."""
 COUNTED: Final = (PUT, "kept", "replaced", "preserved", "extended", REFUSED)
 """What became of a line; a job that was there already was not put."""
 
@@ -335,14 +341,16 @@ def put_lines(
 ) -> int:
     """Put all jobs from a line on; tell the result of each in their order, and report refusals.
 
-    `where` they go is shown with the progress. Raises CommandFailed at a refusal for the moment.
+    `where` they go is shown with the progress. What is refused for the moment is tried again with
+    growing pauses; raises CommandFailed once nothing was taken for PATIENCE_S.
     """
     counts: Counter[str] = Counter()
     lines = lines_of(file if file.seekable() else Pipe(file), read, first)
     batch: list[JobLine] = []
+    todo, pauses_s = batches(lines), pauses(PATIENCE_S, drawn)
     try:
         with ends_as_by_ctrl_c(), progress(f"putting into {where}", size_of(file)) as on_bytes:
-            for batch in batches(lines):
+            while batch := next(todo, []):
                 results = put_batch(client, batch)
                 stop = stop_of(results)
                 later = [] if stop is None else batch[stop:]
@@ -353,13 +361,24 @@ def put_lines(
                 report_refusals(done, results)
                 tell(done, results)
                 on_bytes(sum(line.size for line in done))
+                if done:
+                    pauses_s = pauses(PATIENCE_S, drawn)
                 if why is not None:
-                    raise CommandFailed(Exit.NOT_NOW, f"stopped, refused for the moment: {why}")
+                    pause_s = next(pauses_s, None) if later else None
+                    if pause_s is None:
+                        raise CommandFailed(Exit.NOT_NOW, f"stopped, refused for the moment: {why}")
+                    batch, todo = [], itertools.chain([later], todo)  # nothing is under way
+                    pause(pause_s)
     except BaseException as error:
         complain(f"{summary(counts)}; {where_to_go_on(batch, first, error)}")
         raise
     complain(summary(counts))
     return Exit.REFUSED if counts[REFUSED] else Exit.OK
+
+
+def pause(seconds: float) -> None:
+    """Wait before lines are tried again; a signal ends it."""
+    threading.Event().wait(seconds)
 
 
 def stop_of(results: "Sequence[PutResult | Refused]") -> int | None:

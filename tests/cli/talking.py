@@ -79,6 +79,10 @@ class Talk:
             ),
         )
 
+        monkeypatch.setattr(
+            "delayd.cli.ndjson.pause", lambda seconds: self.rig.pass_ms(round(seconds * 1_000))
+        )
+
     def __enter__(self) -> Self:
         self.rig.__enter__()
         return self

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -6,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from delayd.cli.main import INTERRUPTED
-from delayd.cli.ndjson import BATCH_BYTES, BATCH_JOBS, JobLine, Pipe, batches, put_batch
+from delayd.cli.ndjson import (
+    BATCH_BYTES,
+    BATCH_JOBS,
+    PATIENCE_S,
+    JobLine,
+    Pipe,
+    batches,
+    put_batch,
+)
 from delayd.client import Client
 from delayd.client.errors import ConnectionLost, Refused
 from delayd.client.results import PutResult
@@ -87,6 +96,34 @@ def test_sigterm_ends_it_as_ctrl_c_does_and_it_says_how_far_it_got(
     assert (code, out) == (INTERRUPTED, "1\n2\n")
     assert "delayd: 2 put, 0 refused; to go on: --from-line 3\n" in err
     os.close(writer)
+
+
+def test_what_is_refused_for_the_moment_is_tried_again_as_long_as_the_patience_lasts(
+    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            talk.ok("clear", "mail", "--yes")
+        elif len(pauses) == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("delayd.cli.ndjson.pause", pause)
+    monkeypatch.setattr("delayd.cli.ndjson.drawn", lambda: 1.0)
+    talk.ok("policy", "set", "mail", "jobs_max=2")
+    path = ndjson(tmp_path, *[f'{{"body": {n}}}' for n in range(1, 6)])
+    told = talk.fails(Exit.NOT_NOW, "put", "mail", "--ndjson", path)
+    assert told.startswith("delayd: 4 put, 0 refused; to go on: --from-line 5\n")
+    assert pauses[:3] == [0.05, 0.1, 0.05]  # anew, after some were put
+    assert sum(pauses[2:]) == pytest.approx(PATIENCE_S)
+    listed = talk.ok("jobs", "mail", "--bodies", "--json").splitlines()
+    assert [json.loads(line)["body"] for line in listed] == ["3", "4"]
+    pauses[:] = [0.0] * 19
+    code, _out, err = talk.run("put", "mail", "--ndjson", path, "--from-line", "5")
+    assert code == INTERRUPTED
+    assert err.startswith("delayd: 0 put, 0 refused; to go on: --from-line 5\n")
 
 
 @pytest.mark.timeout(20)
