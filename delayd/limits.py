@@ -554,8 +554,8 @@ SLOW_SYNC_MS: Final = 1_000
 SPACE_RETRY_MS: Final = 1_000
 # Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more.
 JOURNAL_TORN_COPIES_MAX: Final = 16
-# How often a backup lists the files of a directory anew because one of them was removed meanwhile:
-# that happens once for a snapshot, and opening what was listed takes microseconds.
+# How often a backup or a check lists the files of a directory anew because one of them was removed
+# meanwhile: that happens once for a snapshot, and opening what was listed takes microseconds.
 BACKUP_ATTEMPTS_MAX: Final = 100
 # The fastest: on JSON bodies the higher levels save a tenth more and take three times as long.
 SNAPSHOT_DEFLATE_LEVEL: Final = 1

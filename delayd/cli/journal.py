@@ -19,7 +19,14 @@ import click
 from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.database import LogOptions, check_name, examined, is_url, place_of, source_of
 from delayd.cli.database import frames_of as database_frames
-from delayd.cli.journal_report import collector_off, examine, frames_of, lines, log_bytes
+from delayd.cli.journal_report import (
+    collector_off,
+    examine,
+    examine_live,
+    frames_of,
+    lines,
+    log_bytes,
+)
 from delayd.cli.parameters import YES
 from delayd.cli.terminal import (
     CommandFailed,
@@ -113,7 +120,7 @@ def check(directory: str, *, name: str | None, path: str | None) -> int:
         return code
     disk = RealDisk()
     with journal_errors(), attended(disk, directory):
-        examination = examine(disk, directory)
+        examination = examine_live(disk, directory)
     print_lines(map(visible, examination.lines()))
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
@@ -143,7 +150,7 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
     disk = RealDisk()
     with journal_errors():
         names = names_in(disk, directory)
-        recovery = Recovery(disk, directory, names)
+        recovery = Recovery(disk, directory, names, may_grow=True)
         # On a terminal the lines themselves are the progress.
         total_bytes = 0 if sys.stdout.isatty() else log_bytes(recovery)
         with attended(disk, directory), progress("dumping", total_bytes) as on_bytes:

@@ -28,13 +28,13 @@ from delayd.core.engine import Engine
 from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.durations import duration_text
-from delayd.journal.directory import names_in
+from delayd.journal.directory import holder, names_in
 from delayd.journal.disk import Disk
-from delayd.journal.errors import DamageError, JournalCorrupt
+from delayd.journal.errors import DamageError, JournalCorrupt, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, check_names
 from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
 from delayd.journal.repair import Rest, rest_after
-from delayd.limits import WALL_MS_MAX
+from delayd.limits import BACKUP_ATTEMPTS_MAX, WALL_MS_MAX
 from delayd.moments import moment_text
 from delayd.text import counted, in_json, visible
 
@@ -248,10 +248,12 @@ def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[F
 def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Examination:
     """Do what a start does before it changes anything. Raises JournalFailed.
 
-    Reads only the files `names`, if there is a list. Takes the time and memory of a start.
+    Reads only the files `names`, if there is a list; else a daemon may be writing to the log. Takes
+    the time and memory of a start.
     """
+    may_grow = names is None
     names = names_in(disk, directory) if names is None else names
-    recovery = Recovery(disk, directory, names)
+    recovery = Recovery(disk, directory, names, may_grow=may_grow)
     examination = Examination(recovery, is_virtual=VIRTUAL_NAME in names)
     try:
         check_names(directory, names)
@@ -263,6 +265,27 @@ def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Exami
     if recovery.place and recovery.verdict is not LogVerdict.ACCEPT:
         examination.rest = rest_after(recovery, recovery.place)
     return examination
+
+
+def examine_live(disk: Disk, directory: str) -> Examination:
+    """Do the same where a daemon may be at work, which makes and removes files all the time.
+
+    Begins again where a file is gone, and what is refused has to be found twice. Raises
+    JournalFailed.
+    """
+    refusal = ""
+    for _ in range(BACKUP_ATTEMPTS_MAX):
+        try:
+            examination = examine(disk, directory)
+        except JournalFailed as error:
+            # Its context: in the compiled package `raise from` gives an error no cause.
+            if isinstance(error.__context__, FileNotFoundError) and holder(disk, directory):
+                continue
+            raise
+        before, refusal = refusal, str(examination.refusal or "")
+        if refusal in {"", before} or not holder(disk, directory):
+            return examination
+    raise JournalFailed(directory, "its files change faster than they can be read")
 
 
 @contextlib.contextmanager

@@ -512,13 +512,17 @@ def _judge_header(head: bytes, number: int) -> tuple[SegmentHeader | None, Found
 class Recovery:
     """One reading of a journal directory. `frames()` first; then the rest is known."""
 
-    def __init__(self, disk: Disk, directory: str, names: list[str]) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, names: list[str], *, may_grow: bool = False
+    ) -> None:
         """Look at the headers of the segments among the names.
 
+        `may_grow`: a daemon may be writing to the log, so it is only read, up to where that is.
         Raises ForeignFile and JournalFailed.
         """
         with failing(directory):
             check_files(disk, directory, names)
+        self._may_grow = may_grow
         self.disk = disk
         self.directory = directory
         self.names = names
@@ -555,6 +559,8 @@ class Recovery:
         yield from self._snapshot_frames()
         place = yield from self._after_base(self._read())
         after = self._after(place) if place else After.NOTHING
+        if place and self._may_grow and self._was_being_written(place):
+            place, after = place._replace(found=Found.END, why=Stop.END.value), After.NOTHING
         proof = after.value
         if after is not After.SYNCED and self.log_end and self.log_end.sequence > self.sequence:
             after = After.SYNCED
@@ -763,6 +769,17 @@ class Recovery:
                 if sequence >= missing:
                     seen = After.UNSYNCED
         return seen
+
+    def _was_being_written(self, place: LogPlace) -> bool:
+        """Tell whether a frame is whole at the place by now: what follows is newer, no evidence."""
+        if place.found not in {Found.END, Found.BAD_FRAME} or self.identity is None:
+            return False
+        segment = self.segments[place.segment_index]
+        with failing(segment.path), opened(self.disk, segment.path) as handle:
+            reader = FrameReader(self.disk, handle, self.identity, segment.number)
+            end = self._limit(place.segment_index)
+            frames = reader.frames(place.offset, end, self.sequence + 1, self.synced)
+            return next(frames, None) is not None
 
     def _witnesses(self, segment: SegmentFile, start: int) -> Iterator[tuple[int, int]]:
         """Yield (sequence, synced) of the intact frames from an offset on."""

@@ -1,22 +1,31 @@
 """What `check` says and what a start then does, side by side, over damage at every byte."""
 
+import itertools
+import random
 from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from delayd.cli.journal_report import examine
+from delayd.cli.journal_report import Examination, examine, examine_live
 from delayd.core.log_records import Kind, pack_turn
 from delayd.journal.errors import DamageError
+from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
+from delayd.journal.recovery import LogVerdict
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
+    WatchedDisk,
+    append_all,
     contents_of,
     disk_with,
     frame,
     header,
+    opened,
+    path_of,
     segment_of,
+    take_snapshot,
 )
 from tests.rigs.disk import SimulatedDisk
 
@@ -123,3 +132,84 @@ def test_check_says_what_a_start_does_about_files_that_are_not_ours() -> None:
     disk.put_file(f"{DIRECTORY}/notes.txt", b"")
     assert what_check_says(disk) == what_a_start_does(disk)
     assert what_check_says(disk)[2].endswith("nothing was touched")
+
+
+# --- While a daemon writes -----------------------------------------------------------------------
+
+
+class Busy:
+    """A journal that somebody appends to, syncs and takes snapshots of, by chance."""
+
+    def __init__(self, rng: random.Random, snapshots: float = 0.03) -> None:
+        self.snapshots = snapshots  # how likely one is each time
+        self.disk = WatchedDisk()
+        self.journal, _ = opened(self.disk)
+        self.rng = rng
+        self.put = 0
+        self.work()
+
+    def work(self, _verb: str = "") -> None:
+        payloads = [
+            b"".join(pack_turn(Kind.TURN, START_MS + self.put) for _ in range(30))
+            for _ in range(self.rng.randrange(1, 4))
+        ]
+        append_all(self.journal, payloads, sync_each=True)
+        self.put += len(payloads)
+        if self.rng.random() < self.snapshots:
+            self.journal.snapshot_is_due(0)
+            take_snapshot(self.journal, payloads[:1])
+        if self.rng.random() < 0.02:
+            self.journal.find_lost()  # notes the end of the log
+
+
+def examined_while_somebody_appends(at_call: int) -> tuple[Examination, int]:
+    """The findings, and how many calls of the disk there were."""
+    disk = WatchedDisk()
+    journal, _ = opened(disk)
+    append_all(journal, PAYLOADS[:2], sync_each=True)
+    calls = 0
+
+    def work(_verb: str) -> None:
+        nonlocal calls
+        if calls == at_call:
+            append_all(journal, PAYLOADS[2:], sync_each=True)
+        calls += 1
+
+    disk.meanwhile = work
+    return examine(disk, DIRECTORY), calls
+
+
+def test_frames_that_come_while_the_end_is_read_are_no_proof_of_damage() -> None:
+    for at_call in itertools.count():
+        examination, calls = examined_while_somebody_appends(at_call)
+        assert examination.refusal is None
+        assert examination.recovery.verdict is LogVerdict.ACCEPT
+        if at_call > calls:
+            break
+    assert at_call > 10
+
+
+def test_a_log_is_whole_up_to_where_a_daemon_writes(rng: random.Random) -> None:
+    grown = removed = 0
+    for _ in range(30):
+        busy = Busy(rng)
+        for _ in range(40):
+            busy.work()
+        before, names = busy.put, set(busy.disk.list_directory(DIRECTORY))
+        busy.disk.meanwhile = busy.work
+        examination = examine_live(busy.disk, DIRECTORY)
+        busy.disk.meanwhile = None
+        assert not examination.refusal
+        assert examination.recovery.verdict is LogVerdict.ACCEPT
+        assert examination.recovery.sequence >= before
+        grown += examination.recovery.sequence > before
+        removed += not names <= set(busy.disk.list_directory(DIRECTORY))
+    assert min(grown, removed) > 2
+
+
+def test_damage_before_the_place_where_a_daemon_writes_is_found(rng: random.Random) -> None:
+    busy = Busy(rng, snapshots=0)
+    handle = busy.disk.open(path_of(1), write=True)
+    busy.disk.pwrite(handle, b"?", HEADER_BYTES)
+    busy.disk.meanwhile = busy.work
+    assert examine_live(busy.disk, DIRECTORY).refusal

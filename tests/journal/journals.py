@@ -25,7 +25,7 @@ from delayd.journal.journal import Journal
 from delayd.journal.log_end import unpack_log_end
 from delayd.journal.snapshot import SnapshotInfo
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT
-from tests.rigs.disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk, _Fault
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "internals" / "journal-format.md"
 DIRECTORY: Final = "data"
@@ -161,6 +161,21 @@ class BesideDisk(SimulatedDisk):
         acts, self.beside = self.beside, []
         for act in acts:
             act()
+
+
+class WatchedDisk(SimulatedDisk):
+    """Lets somebody else work before each call, whose own calls are not watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[str], object] | None = None
+
+    def _call(self, verb: str) -> _Fault | None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile(verb)
+            self.meanwhile = meanwhile
+        return super()._call(verb)
 
 
 def flipped(content: bytes, bit: int) -> bytes:

@@ -24,6 +24,7 @@ from tests.journal.clients import any_order
 from tests.journal.journals import (
     DIRECTORY,
     SEGMENT_BYTES,
+    WatchedDisk,
     append_all,
     disk_of,
     disk_with,
@@ -40,25 +41,10 @@ from tests.journal.journals import (
     segment_of,
     take_snapshot,
 )
-from tests.rigs.disk import Piece, PowerCut, SimulatedDisk, _Fault
+from tests.rigs.disk import Piece, PowerCut, SimulatedDisk
 
 COPY: Final = "copy"
 PAYLOADS: Final = numbered(5, 300)
-
-
-class WatchedDisk(SimulatedDisk):
-    """Lets somebody else work before each call, whose own calls are not watched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.meanwhile: Callable[[str], object] | None = None
-
-    def _call(self, verb: str) -> _Fault | None:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile(verb)
-            self.meanwhile = meanwhile
-        return super()._call(verb)
 
 
 @contextlib.contextmanager
