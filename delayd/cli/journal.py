@@ -110,8 +110,9 @@ def journal() -> None:
 def check(directory: str, *, name: str | None, path: str | None) -> int:
     """Report what a start of the daemon would do with LOG, and change nothing.
 
-    LOG is a directory or the url of a PostgreSQL database. The exit code is 0 if it would start and
-    65 if it would refuse.
+    LOG is a directory or the url of a PostgreSQL database. Files that a start does not need today
+    are read as well. The exit code is 0 if it would start, and 65 if it would refuse or one of the
+    files is damaged: the verdict says which.
     """
     if is_url(directory):
         with journal_errors():
@@ -122,7 +123,7 @@ def check(directory: str, *, name: str | None, path: str | None) -> int:
     with journal_errors(), attended(disk, directory):
         examination = examine_live(disk, directory)
     print_lines(map(visible, examination.lines()))
-    return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
+    return examination.exit_code
 
 
 @journal.command(
@@ -193,6 +194,8 @@ def backup(directory: str, target: str, *, name: str | None, path: str | None) -
                 Exit.CORRUPT_JOURNAL, f"the copy was removed: {examination.refusal}", hint
             )
         copy.verify(examination.recovery)
+    for damage in examination.damaged:
+        complain(f"damaged in {directory} as well, and not needed by a start: {damage}")
     size = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
     print_lines([f"copied     {size}", *map(visible, examination.lines())])
     return Exit.OK

@@ -28,12 +28,14 @@ from delayd.core.engine import Engine
 from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.durations import duration_text
+from delayd.exits import Exit
 from delayd.journal.directory import holder, names_in
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, check_names
 from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
 from delayd.journal.repair import Rest, rest_after
+from delayd.journal.snapshot import Damage
 from delayd.limits import BACKUP_ATTEMPTS_MAX, WALL_MS_MAX
 from delayd.moments import moment_text
 from delayd.text import counted, in_json, visible
@@ -192,6 +194,17 @@ class Examination:
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
     warnings: list[StartWarning] = field(default_factory=list)
+    unused: list[Damage] = field(default_factory=list)  # of what a start does not read
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What a start does without."""
+        return self.recovery.base.damaged + self.unused
+
+    @property
+    def exit_code(self) -> Exit:
+        """Return what tells a directory that is whole from one of which a file is damaged."""
+        return Exit.CORRUPT_JOURNAL if self.refusal or self.damaged else Exit.OK
 
     def lines(self) -> Iterator[str]:
         """Write the findings for people."""
@@ -233,7 +246,10 @@ class Examination:
         elif place is None:
             yield "verdict    accept: there is no log, a new one would begin"
         else:
-            yield "verdict    accept: the log is whole"
+            whole = "what a start needs" if self.damaged else "the log"
+            yield f"verdict    accept: {whole} is whole"
+        for damage in self.unused:
+            yield f"damaged    {damage}: a start does not need it today"
         for doubt in self.warnings:
             yield f"warning    {doubt}"
 
@@ -246,7 +262,7 @@ def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[F
 
 
 def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Examination:
-    """Do what a start does before it changes anything. Raises JournalFailed.
+    """Do what a start does before it changes anything, and read the rest. Raises JournalFailed.
 
     Reads only the files `names`, if there is a list; else a daemon may be writing to the log. Takes
     the time and memory of a start.
@@ -259,6 +275,7 @@ def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Exami
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:
             examination.played.play(frames_of(recovery, on_bytes), directory)
+            examination.unused = list(recovery.unused_damage())
         examination.warnings = start_warnings(recovery, names)
     except DamageError as error:
         examination.refusal = error

@@ -16,7 +16,8 @@ would be too much for that log, so a copy counts only when a clean stop has writ
 (48, True)
 
 It is evidence and no more. A log is as good without it, so nothing fails when it cannot be written,
-and a file that is not there, empty or damaged proves nothing.
+and a file that is not there, empty or damaged proves nothing. One that is there and cannot be read
+is told; one that is not there may never have been.
 """
 
 import contextlib
@@ -57,12 +58,15 @@ def unpack_log_end(data: bytes) -> LogEnd | None:
     return LogEnd(identity, sequence, file_number)
 
 
+PROVES_NOTHING: Final = LogEnd(b"", 0, 0)
+
+
 def read_log_end(disk: Disk, path: str) -> LogEnd | None:
-    """Return what the file proves; None for nothing. Raises OSError."""
+    """Return what the file proves; None when it is damaged. Raises OSError."""
     with opened(disk, path) as handle:
         end = unpack_log_end(read_exactly(disk, handle, END.size + CHECKSUM.size, 0))
-        if end is None or end.file_number not in {0, disk.status(handle).number}:
-            return None
+        if end is not None and end.file_number not in {0, disk.status(handle).number}:
+            return PROVES_NOTHING
     return end
 
 

@@ -17,7 +17,8 @@ Two questions decide: what are the snapshots, and does the log reach back to the
 next? `BASES` is the whole table. A damaged snapshot is no corruption as long as something older
 stands in for it: the one before and the longer log give the same state. What is damaged is reported
 and left where it is; the next snapshot takes its place. The log is read from the frame after the
-snapshot; of the files before that only the headers are looked at.
+snapshot; of the files before that only the headers are looked at, and older snapshots are not read
+at all. `unused_damage` reads them, for who has the time.
 
 Say the directory holds snapshots up to frames 40 and 70 and the log from frame 38 on. The newer one
 is whole: continue with frame 71. It is damaged: continue from 40, with frame 41. Both are: the log
@@ -42,9 +43,11 @@ and `delayd journal check` says the same.
 This module changes no file; `repair` does, after a verdict.
 """
 
+import contextlib
 import enum
 import errno
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -73,7 +76,7 @@ from delayd.journal.format import (
     segment_name,
     unpack_header,
 )
-from delayd.journal.log_end import read_log_end
+from delayd.journal.log_end import PROVES_NOTHING, LogEnd, read_log_end
 from delayd.journal.snapshot import (
     SNAPSHOT_HEADER_BYTES,
     SNAPSHOT_VERSION,
@@ -287,6 +290,23 @@ BASES: Final = {
 }
 
 
+@contextlib.contextmanager
+def _sectors_read(path: str) -> Iterator[None]:
+    """Raise a sector that cannot be read as Damage; other errors are none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise Damage(path, 0, f"it cannot be read: {error.strerror}") from error
+
+
+def _verified(disk: Disk, path: str) -> SnapshotInfo:
+    """Read a snapshot to its end. Raises Damage and OSError."""
+    with _sectors_read(path):
+        return verify(disk, path, inflate=False)
+
+
 class Base:
     """The decision about the snapshots of one directory; `decide` makes it."""
 
@@ -369,14 +389,9 @@ class Base:
         """Verify from the newest on until one is whole."""
         for path in self._paths:
             try:
-                self.snapshot = verify(self._disk, path, inflate=False)
+                self.snapshot = _verified(self._disk, path)
             except Damage as damage:
                 self.damaged.append(damage)
-            except OSError as error:
-                # A sector that cannot be read is damage like any other; other errors are not.
-                if error.errno != errno.EIO:
-                    raise
-                self.damaged.append(Damage(path, 0, f"it cannot be read: {error.strerror}"))
             else:
                 return SnapshotsFound.PREVIOUS if self.damaged else SnapshotsFound.WHOLE
         return SnapshotsFound.DAMAGED if self.damaged else SnapshotsFound.NONE
@@ -541,7 +556,7 @@ class Recovery:
         self.identity = headers[0].identity if headers else None
         self.base = Base(disk, directory, names)  # what the log is read on top of
         self.end_path = f"{directory}/{END_NAME}"
-        self.log_end = None  # how far the log went, where that is known
+        self.log_end: LogEnd | None = PROVES_NOTHING  # how far the log went; None: unreadable
         if END_NAME in names:
             with failing(self.end_path):
                 self.log_end = read_log_end(disk, self.end_path)
@@ -598,7 +613,7 @@ class Recovery:
     def _check_end(self) -> None:
         """Raise JournalCorrupt if the log that the end is of is not here."""
         end = self.log_end
-        if end is None or end.identity == self.identity:
+        if end is None or end is PROVES_NOTHING or end.identity == self.identity:
             return
         self.verdict = LogVerdict.CORRUPT
         why = "it belongs to another journal than the log; without this file the log is taken as is"
@@ -697,6 +712,45 @@ class Recovery:
         for sequence, offset in reader.windows:
             self.checkpoints.append(Checkpoint(sequence, index, offset))
         return position
+
+    def unused_damage(self) -> Iterator[Damage]:
+        """Read what a start does not need, and yield what is damaged; `frames` comes first.
+
+        That is the older snapshots, and the log that the one in use covers. What a daemon removes
+        meanwhile is left out. Raises JournalFailed.
+        """
+        covered = range(self.start_index)
+        looks: list[tuple[str, Callable[[], object]]] = [
+            *((path, partial(_verified, self.disk, path)) for _, path in self.base.older_paths),
+            *(
+                (self.segments[index].path, partial(self._check_covered, index))
+                for index in covered
+            ),
+        ]
+        for path, look in looks:
+            try:
+                with failing(path), contextlib.suppress(FileNotFoundError), _sectors_read(path):
+                    look()
+            except Damage as damage:
+                yield damage
+
+    def _check_covered(self, index: int) -> None:
+        """Read a segment in front of the one with which reading began. Raises Damage, OSError."""
+        segment, following = self.segments[index : index + 2]
+        header = segment.header
+        if segment.found or header is None:
+            raise Damage(segment.path, 0, segment.why)
+        with opened(self.disk, segment.path) as handle:
+            reader = FrameReader(self.disk, handle, header.identity, header.number)
+            frames = reader.frames(HEADER_BYTES, self._limit(index), header.first_sequence, 0)
+            stop, offset, sequence, _ = last_position(frames)
+        if stop is not Stop.END:
+            raise Damage(segment.path, offset, stop.value)
+        continues = following.header
+        if continues and not following.found and following.number == segment.number + 1:
+            missing = f"the frames {sequence} to {continues.first_sequence - 1} are missing"
+            if continues.first_sequence > sequence:
+                raise Damage(segment.path, offset, missing)
 
     def _misplaced_before_start(self) -> LogPlace | None:
         """Look for what does not belong here in front of the first segment that is read.
@@ -809,6 +863,11 @@ NO_HEADER: Final = (
     "and what was in it is lost"
 )
 
+BAD_END: Final = (
+    "the file that says how far the log goes cannot be read: the power failed while it was being "
+    "made, or it is damaged, and nothing shows it if the end of the log is missing"
+)
+
 NOT_OF_A_LOG: Final = TOLERATED_NAMES | {VIRTUAL_NAME}
 """What is there without a log having been there."""
 NAMES_SHOWN_MAX: Final = 3
@@ -839,6 +898,8 @@ def start_warnings(recovery: Recovery, names: Collection[str]) -> list[StartWarn
             if segment.found is Found.NO_HEADER:
                 found = f"{segment.path}: {counted(segment.size_bytes, 'byte')}"
                 warnings.append(StartWarning(NO_HEADER, found))
+    if recovery.log_end is None:
+        warnings.append(StartWarning(BAD_END, recovery.end_path))
     ours = sorted(set(names) - NOT_OF_A_LOG)
     if ours and recovery.sequence < FIRST_SEQUENCE:
         shown = ", ".join(ours[:NAMES_SHOWN_MAX])

@@ -34,7 +34,7 @@ from delayd.journal.disk import (
     opened,
 )
 from delayd.journal.errors import DamageError, failing
-from delayd.journal.format import HEADER_BYTES, TEMPORARY, TORN_COPY, segment_name
+from delayd.journal.format import END_NAME, HEADER_BYTES, TEMPORARY, TORN_COPY, segment_name
 from delayd.journal.recovery import (
     Found,
     FrameReader,
@@ -315,7 +315,7 @@ class Cut(NamedTuple):
         recovery.place = self.place
         with failing(recovery.directory, "cannot be cut"):
             tails = cut(recovery)
-            if recovery.log_end is not None:  # it proves that what was cut is missing
+            if END_NAME in recovery.names:  # it may prove that what was cut is missing
                 recovery.disk.unlink(recovery.end_path)
                 recovery.disk.sync_directory(recovery.directory)
         return tails

@@ -1,24 +1,28 @@
 """What `check` says and what a start then does, side by side, over damage at every byte."""
 
+import functools
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
 
 from delayd.cli.journal_report import Examination, examine, examine_live
 from delayd.core.log_records import Kind, pack_turn
+from delayd.exits import Exit
 from delayd.journal.errors import DamageError
-from delayd.journal.format import HEADER_BYTES
+from delayd.journal.format import HEADER_BYTES, PREFIX, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import LogVerdict
+from delayd.journal.recovery import LogVerdict, Recovery
+from delayd.journal.snapshot import snapshot_name
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
     WatchedDisk,
     append_all,
     contents_of,
+    disk_of,
     disk_with,
     frame,
     header,
@@ -132,6 +136,64 @@ def test_check_says_what_a_start_does_about_files_that_are_not_ours() -> None:
     disk.put_file(f"{DIRECTORY}/notes.txt", b"")
     assert what_check_says(disk) == what_a_start_does(disk)
     assert what_check_says(disk)[2].endswith("nothing was touched")
+
+
+# --- What a start does not read ------------------------------------------------------------------
+
+
+@functools.cache
+def log_with_two_snapshots() -> dict[str, bytes]:
+    """Frames 1 to 12 in three files, and snapshots up to frames 4 and 8; the last one is needed."""
+    records = [pack_turn(Kind.TURN, START_MS) * 100 for _ in range(12)]
+    files: dict[str, bytes] = {}
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    for number in range(0, 12, 4):
+        append_all(journal, records[number : number + 4], sync_each=True)
+        files |= contents_of(disk)
+        if number < 8:
+            journal.snapshot_is_due(100_000)
+            take_snapshot(journal, records[: number + 4])
+    return files | contents_of(disk)
+
+
+UNUSED: Final = (segment_name(1), segment_name(2), snapshot_name(4))
+DAMAGES: Final[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
+    # Another magic or a newer version is refused.
+    "flipped": lambda content: itertools.islice(flipped(content), PREFIX.size, None, 7),
+    "emptied": lambda _content: iter([b""]),
+    "zeroed": lambda content: (content[:end].ljust(len(content), b"\0") for end in (0, 90, 150)),
+    "cut": lambda content: itertools.islice(cut(content), 0, None, 101),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", UNUSED)
+def test_damage_in_what_a_start_does_without_is_named_and_the_exit_code_tells(
+    name: str, damage: str
+) -> None:
+    files = log_with_two_snapshots()
+    whole = examine(disk_of(files), DIRECTORY)
+    assert whole.exit_code is Exit.OK
+    assert whole.recovery.base.sequence == 8
+    used = files[name].rstrip(b"\0") if name.startswith("segment") else files[name]
+    for damaged in DAMAGES[damage](used):
+        examination = examine(disk_of(files | {name: damaged}), DIRECTORY)
+        assert not examination.refusal
+        assert examination.exit_code is Exit.CORRUPT_JOURNAL
+        assert [found.path for found in examination.unused] == [f"{DIRECTORY}/{name}"]
+        (line,) = (line for line in examination.lines() if line.startswith("damaged"))
+        assert line.endswith("a start does not need it today")
+        assert "verdict    accept: what a start needs is whole" in examination.lines()
+
+
+def test_what_a_daemon_removes_meanwhile_is_not_damaged() -> None:
+    disk = disk_of(log_with_two_snapshots())
+    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY), may_grow=True)
+    assert list(recovery.frames())
+    for name in UNUSED:
+        disk.unlink(f"{DIRECTORY}/{name}")
+    assert not list(recovery.unused_damage())
 
 
 # --- While a daemon writes -----------------------------------------------------------------------

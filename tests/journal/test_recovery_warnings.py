@@ -9,7 +9,7 @@ import pytest
 from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import END_NAME, HEADER_BYTES, segment_name, unpack_header
 from delayd.journal.log_end import LogEnd, pack_log_end
-from delayd.journal.recovery import NO_HEADER, NO_LOG, StartWarning
+from delayd.journal.recovery import BAD_END, NO_HEADER, NO_LOG, StartWarning
 from tests.journal.journals import (
     DIRECTORY,
     PUT,
@@ -72,6 +72,13 @@ def test_of_many_names_a_few_are_told() -> None:
     spares = {f"spare-000000000{number}.log": b"" for number in range(1, 6)}
     (warning,) = warnings_of(disk_of({"lock": b"", **spares}))
     assert warning.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
+
+
+@pytest.mark.parametrize("content", [b"", bytes(48), b"delayen\n", bytes(range(60))])
+def test_an_end_that_cannot_be_read_is_told_once(content: bytes) -> None:
+    disk = disk_of({segment_name(1): LOG, END_NAME: content})
+    assert warnings_of(disk) == [StartWarning(BAD_END, f"{DIRECTORY}/{END_NAME}")]
+    assert warnings_of(disk) == [], "a clean stop has written it anew"
 
 
 # --- Something is left ---------------------------------------------------------------------------
