@@ -97,6 +97,7 @@ class FileLog:
         self.space = FileSpace(journal)
         journal.on_trouble = self._note_trouble
         journal.on_unproved = self._note_unproved
+        journal.on_space_lost = self._note_space_lost
         self._loop: Loop | None = None
         self._user: LogUser | None = None
         self._read_bytes = 0
@@ -348,6 +349,11 @@ class FileLog:
     def _note_trouble(self, failure: str) -> None:
         """Tell of it, in whichever thread it happens; beginning anew has used some space."""
         self._news.error("the disk failed, the log continues in a new file", what=failure)
+        self.space.is_stale = True
+
+    def _note_space_lost(self, paths: str) -> None:
+        """Tell that there is less space than was set aside; the turn that wrote looks again."""
+        self._news.error("files of reserved space were removed, cut or replaced", missing=paths)
         self.space.is_stale = True
 
     def _note_unproved(self, failure: str) -> None:

@@ -28,7 +28,7 @@ later call raises JournalFailed at once.
 `look` sees whether the files are still there. One that was removed, replaced or cut short is given
 up in the same way. What was durable in it is lost as well: a snapshot has to hold that before
 anything more is acknowledged, and until then `lost` says what is missing. Without its directory a
-journal has failed.
+journal has failed. A spare file that is gone was only space, which is not counted any more.
 
 A lack of space is different: `append` raises JournalFull, the journal is as it was before the call,
 and the next call tries again. A caller that must be sure asks first: `make_space` reserves space,
@@ -133,8 +133,15 @@ class Journal:
         *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
         *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
         *("_times", "_unsynced", "_writing", "appended_sequence", "damaged_snapshots", "directory"),
-        *("fresh_starts", "identity", "on_trouble", "on_unproved", "retention", "space_trouble"),
-        *("segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
+        *("fresh_starts", "identity", "on_space_lost", "on_trouble", "on_unproved", "retention"),
+        *(
+            "space_trouble",
+            "segment_bytes",
+            "snapshot_ms",
+            "synced_sequence",
+            "torn_tails",
+            "warnings",
+        ),
     )
 
     def __init__(
@@ -179,8 +186,8 @@ class Journal:
         self._is_replayed = False
         self.on_trouble: Callable[[str], object] = lambda _trouble: None
         """Called with each of these failures, in the thread where it happens."""
-        self.on_unproved: Callable[[str], object] = lambda _trouble: None
-        """Called when the file `log-end` cannot be written, the first time in a row."""
+        self.on_unproved: Callable[[str], object] = lambda _trouble: None  # no `log-end`, newly
+        self.on_space_lost: Callable[[str], object] = lambda _paths: None  # of spare files
         self.space_trouble = ""
         """Why no file could be made for more space the last time; empty: for lack of space."""
         self._is_virtual = is_virtual
@@ -436,6 +443,7 @@ class Journal:
 
         It takes this payload and is of the usual length if that is more. Raises OSError.
         """
+        self._drop_lost_spares()
         spare = self._reserve.take(payload_bytes)
         capacity = segment_bytes_for(payload_bytes, self.segment_bytes)
         return Segment.begin(self._disk, self.directory, header, capacity, spare)
@@ -654,6 +662,7 @@ class Journal:
             raise JournalFailed(*self._failure)
         self._see_directory()
         with self._writing:
+            self._drop_lost_spares()
             lost = self.retention.take_lost()
             if not lost:
                 if not self.lost:
@@ -670,6 +679,11 @@ class Journal:
             active = self._active
             if active is not None and (damage := active.damage()):
                 self._fail(active.path, damage, None)
+
+    def _drop_lost_spares(self) -> None:
+        """Count no space of spare files that are gone; `_writing` is held."""
+        if lost := self._reserve.take_lost():
+            self.on_space_lost(", ".join(lost))
 
     def _see_directory(self) -> None:
         """Raise JournalFailed when files made now would not be in the directory that was locked."""

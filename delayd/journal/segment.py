@@ -331,6 +331,26 @@ class SpareFiles:
                 self._disk.close(spare.handle)
                 self._disk.unlink(spare.path)
 
+    def take_lost(self) -> list[str]:
+        """Forget the files that are not there as they were made; return their paths.
+
+        Costs a call of the system for each, or two.
+        """
+        lost = [spare for spare in self._spares if self._is_lost(spare)]
+        for spare in lost:
+            self._spares.remove(spare)
+            self.space_bytes -= usable_bytes(spare.capacity)
+            with contextlib.suppress(OSError):
+                self._disk.close(spare.handle)
+        return [spare.path for spare in lost]
+
+    def _is_lost(self, spare: Spare) -> bool:
+        try:
+            there, ours = self._disk.status(spare.path), self._disk.status(spare.handle)
+        except OSError:
+            return True
+        return there.number != ours.number or there.size_bytes < spare.capacity
+
     def close(self) -> None:
         """Close the files and leave them where they are, for the next run."""
         for spare in self._spares:

@@ -7,6 +7,7 @@ import pytest
 from delayd.journal.errors import JournalFailed
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import snapshot_name
+from delayd.limits import SPARE_BYTES_MIN
 from tests.journal.journals import (
     DIRECTORY,
     SEGMENT_BYTES,
@@ -125,3 +126,31 @@ def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
     with pytest.raises(JournalFailed, match=what):
         journal.append(b"more", 1, 1)
     assert not is_replaced or disk.list_directory(DIRECTORY) == []
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "cut"])
+@pytest.mark.parametrize("is_looked_for", [False, True])
+def test_a_spare_file_that_vanished_is_named_and_counts_for_no_space(
+    how: str, *, is_looked_for: bool
+) -> None:
+    disk, payloads = SimulatedDisk(), numbered(200, 3_000)
+    journal, _ = opened(disk)
+    named: list[str] = []
+    journal.on_space_lost = named.append
+    append_all(journal, payloads[:1])
+    assert journal.make_space(3 * SPARE_BYTES_MIN)
+    spares = [f"{DIRECTORY}/{name}" for name in sorted(disk.list_directory(DIRECTORY))]
+    spares = [path for path in spares if "spare" in path]
+    assert len(spares) > 2
+    before_bytes = journal.space_bytes
+    for path in spares[:2]:
+        lose(disk, path, how)
+    if is_looked_for:
+        journal.find_lost()
+        assert named == [", ".join(spares[:2])]
+        assert journal.space_bytes < before_bytes - SPARE_BYTES_MIN
+    append_all(journal, payloads[1:], sync_each=True)
+    assert named == [", ".join(spares[:2])]
+    assert (journal.fresh_starts, journal.lost) == (0, "")
+    journal.close()
+    assert payloads_in(disk) == payloads

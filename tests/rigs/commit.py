@@ -173,7 +173,7 @@ class ScriptedJournal:
 
     is_behind = False
     lost = ""
-    on_trouble = on_unproved = None
+    on_trouble = on_unproved = on_space_lost = None
 
     @property
     def appended_sequence(self) -> int:
