@@ -160,7 +160,7 @@ class RealDisk:
 
     def lock(self, path: str) -> int:
         """Take the lock file and write our process id into it; the kernel drops it when we die."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        handle = self._made(path)
         with self._locking(handle):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The id is only for the message of a second daemon: on a full disk we do without it.
@@ -222,7 +222,19 @@ class RealDisk:
 
     def create(self, path: str) -> int:
         """Make an empty file and open it for writing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        return self._made(path, os.O_TRUNC)
+
+    @staticmethod
+    def _made(path: str, more: int = 0) -> int:
+        """Open a file of this very name, made if needed: what a link points to is another's."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | more
+        try:
+            return os.open(path, flags, FILE_MODE)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                why = "it is a link, and what it points to was not touched: remove the link"
+                raise OSError(errno.ELOOP, why, path) from None
+            raise
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

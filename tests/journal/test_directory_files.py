@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from delayd.journal.backup import backup
-from delayd.journal.directory import look_first, names_in
+from delayd.journal.directory import look_first, names_in, take_directory
 from delayd.journal.disk import RealDisk
-from delayd.journal.errors import ForeignFile
+from delayd.journal.errors import ForeignFile, JournalFailed
 from delayd.journal.format import END_NAME, LOCK_NAME, VIRTUAL_NAME, segment_name
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import snapshot_name
@@ -51,3 +51,19 @@ def test_a_link_to_a_file_and_the_directory_of_the_file_system_are_no_obstacle(
     (home / "lost+found").mkdir()
     (home / segment_name(1)).symlink_to(tmp_path / "elsewhere" / "file")
     look_first(RealDisk(), str(home))
+
+
+@pytest.mark.parametrize("points_to", ["file", "nothing"])
+def test_what_a_link_named_as_a_lock_points_to_is_not_emptied(
+    tmp_path: Path, points_to: str
+) -> None:
+    (tmp_path / "file").write_text("of somebody else")
+    home = tmp_path / "data"
+    home.mkdir()
+    (home / LOCK_NAME).symlink_to(tmp_path / points_to)
+    with pytest.raises(JournalFailed, match="cannot be locked: it is a link, and what it points"):
+        take_directory(RealDisk(), str(home))
+    assert (tmp_path / "file").read_text() == "of somebody else"
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(OSError, match="it is a link"):
+        RealDisk().create(f"{home}/{LOCK_NAME}")
