@@ -132,7 +132,7 @@ def test_the_installed_daemon_serves_its_dashboard(installed: Path, tmp_path: Pa
         assert b"<title>delayd</title>" in answer.read()
 
 
-def test_the_container_is_healthy_while_puts_are_accepted() -> None:
+def test_the_container_is_healthy_also_while_it_drains() -> None:
     """By the very command of the Dockerfile, also where Docker names a proxy to each container."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     found = re.search(r"^HEALTHCHECK .*\\\n\s*CMD (\[.*\])$", text, re.MULTILINE)
@@ -151,4 +151,7 @@ def test_the_container_is_healthy_while_puts_are_accepted() -> None:
 
         until(is_healthy)  # it asks for four seconds, for which a machine may stop
         daemon.process.send_signal(signal.SIGUSR1)
-        until(lambda: not is_healthy())
+        until(lambda: "draining" in daemon.log())
+        until(is_healthy)
+        daemon.stop()
+        assert not is_healthy()
