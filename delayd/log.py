@@ -195,7 +195,7 @@ class LogSnapshots(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether puts are refused for lack of space."""
+        """Whether puts are refused because there is no space left: a shorter log would help."""
 
     def snapshot_is_due(self, live_bytes: int) -> bool:
         """Tell whether to begin one; `live_bytes` is about what it would hold."""

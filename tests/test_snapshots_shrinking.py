@@ -179,6 +179,14 @@ def test_on_a_full_disk_a_snapshot_is_due_as_soon_as_it_frees_more_than_it_takes
     assert is_due >= {(False, False), (False, True)}
 
 
+def test_where_no_file_can_be_made_the_log_goes_on_in_the_one_that_there_is() -> None:
+    rig = on_a_full_disk(8 << 20)
+    rig.journal.space_trouble = "Too many open files"
+    rig.rest(SNAPSHOT_CALM_MS // 2)
+    assert rig.snapshots.taken == 0
+    assert "segment-0000000002.log" not in rig.names
+
+
 def test_a_full_disk_of_which_half_is_alive_is_left_as_it_is() -> None:
     rig = on_a_full_disk(8 << 20, alive=8_000)
     rig.rest()

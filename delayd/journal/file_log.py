@@ -380,7 +380,7 @@ class FileLog:
 
     @property
     def is_full(self) -> bool:
-        return self.space.is_full
+        return self.space.is_full and not self.space.trouble
 
     def snapshot_is_due(self, live_bytes: int) -> bool:
         return self._journal.snapshot_is_due(live_bytes, is_full=self.is_full)
