@@ -400,8 +400,8 @@ def ended(code: int) -> str:
 def as_file(body: bytes) -> Iterator[int]:
     """Open a file in memory that has the body and is read from its start.
 
-    A pipe would have to be filled, and that waits for whoever still has it open: a process that the
-    command has started, and that never reads.
+    Writing to a pipe blocks while it is full and another process has its other end open: one that
+    the command has left behind, and that never reads.
     """
     with open(os.memfd_create("body"), "w+b") as file:
         file.write(body)

@@ -134,14 +134,8 @@ class Journal:
         *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
         *("_times", "_unsynced", "_writing", "appended_sequence", "damaged_snapshots", "directory"),
         *("fresh_starts", "identity", "on_space_lost", "on_trouble", "on_unproved", "retention"),
-        *(
-            "space_trouble",
-            "segment_bytes",
-            "snapshot_ms",
-            "synced_sequence",
-            "torn_tails",
-            "warnings",
-        ),
+        *("segment_bytes", "snapshot_ms", "space_trouble", "synced_sequence", "torn_tails"),
+        "warnings",
     )
 
     def __init__(
@@ -172,8 +166,7 @@ class Journal:
         self._pending = Pending(JOURNAL_PENDING_BYTES_MAX)
         self._reserve = SpareFiles(disk, directory)
         self.fresh_starts = 0  # how often a write or a sync failed and the journal began again
-        # Abandoned segments, until no sync of them can be in progress.
-        self._retired: list[Segment] = []
+        self._retired: list[Segment] = []  # until no sync of them can be in progress
         self.identity = b""
         """Sixteen bytes that no other log has; known when it has been replayed."""
         self._end = LogEndFile(disk, directory, b"")
@@ -186,8 +179,10 @@ class Journal:
         self._is_replayed = False
         self.on_trouble: Callable[[str], object] = lambda _trouble: None
         """Called with each of these failures, in the thread where it happens."""
-        self.on_unproved: Callable[[str], object] = lambda _trouble: None  # no `log-end`, newly
-        self.on_space_lost: Callable[[str], object] = lambda _paths: None  # of spare files
+        self.on_unproved: Callable[[str], object] = lambda _trouble: None
+        """Called when the file `log-end` cannot be written, the first time in a row."""
+        self.on_space_lost: Callable[[str], object] = lambda _paths: None
+        """Called with the spare files that are gone."""
         self.space_trouble = ""
         """Why no file could be made for more space the last time; empty: for lack of space."""
         self._is_virtual = is_virtual
@@ -200,8 +195,7 @@ class Journal:
         self.snapshot_ms: int | None = None
         """The delayd time of the newest snapshot; None when there is none."""
         self.torn_tails: list[TornTail] = []  # what replay had to cut; for the log
-        self.damaged_snapshots: list[Damage] = []
-        """Snapshots that replay could not use; for the log."""
+        self.damaged_snapshots: list[Damage] = []  # what replay could not use; for the log
         self.warnings: list[StartWarning] = []
         """What may be a loss that nothing on the disk can prove; for the log."""
 

@@ -312,22 +312,24 @@ class SpareFiles:
         self._spares.append(spare)
         self.space_bytes += usable_bytes(spare.capacity)
 
+    def _let_go(self, spare: Spare) -> None:
+        self._spares.remove(spare)
+        self.space_bytes -= usable_bytes(spare.capacity)
+
     def take(self, payload_bytes: int) -> Spare | None:
         """Hand over the smallest file that takes a frame with this payload, if there is one."""
         fitting = [spare for spare in self._spares if usable_bytes(spare.capacity) >= payload_bytes]
         if not fitting:
             return None
         spare = min(fitting, key=lambda fit: fit.capacity)
-        self._spares.remove(spare)
-        self.space_bytes -= usable_bytes(spare.capacity)
+        self._let_go(spare)
         return spare
 
     def shrink(self, space_bytes: int) -> None:
         """Give back files that are not needed for this much space. Raises OSError."""
         for spare in list(self._spares):
             if self.space_bytes - usable_bytes(spare.capacity) >= space_bytes:
-                self._spares.remove(spare)
-                self.space_bytes -= usable_bytes(spare.capacity)
+                self._let_go(spare)
                 self._disk.close(spare.handle)
                 self._disk.unlink(spare.path)
 
@@ -338,8 +340,7 @@ class SpareFiles:
         """
         lost = [spare for spare in self._spares if self._is_lost(spare)]
         for spare in lost:
-            self._spares.remove(spare)
-            self.space_bytes -= usable_bytes(spare.capacity)
+            self._let_go(spare)
             with contextlib.suppress(OSError):
                 self._disk.close(spare.handle)
         return [spare.path for spare in lost]

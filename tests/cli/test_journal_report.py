@@ -1,6 +1,5 @@
 """What `check` says and what a start then does, side by side, over damage at every byte."""
 
-import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from tests.journal.journals import (
     contents_of,
     disk_of,
     disk_with,
+    files_of,
     frame,
     header,
     opened,
@@ -141,20 +141,9 @@ def test_check_says_what_a_start_does_about_files_that_are_not_ours() -> None:
 # --- What a start does not read ------------------------------------------------------------------
 
 
-@functools.cache
 def log_with_two_snapshots() -> dict[str, bytes]:
     """Frames 1 to 12 in three files, and snapshots up to frames 4 and 8; the last one is needed."""
-    records = [pack_turn(Kind.TURN, START_MS) * 100 for _ in range(12)]
-    files: dict[str, bytes] = {}
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
-    for number in range(0, 12, 4):
-        append_all(journal, records[number : number + 4], sync_each=True)
-        files |= contents_of(disk)
-        if number < 8:
-            journal.snapshot_is_due(100_000)
-            take_snapshot(journal, records[: number + 4])
-    return files | contents_of(disk)
+    return files_of([pack_turn(Kind.TURN, START_MS) * 100] * 12)
 
 
 UNUSED: Final = (segment_name(1), segment_name(2), snapshot_name(4))

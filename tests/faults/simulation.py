@@ -609,8 +609,7 @@ class Run:
     def _stop(self) -> None:
         """Stop in good order, as `Service._stop` does.
 
-        Whoever has closed a connection whose end the daemon has not read leaves by the stop as
-        well.
+        It also ends the connections that clients have closed and the daemon has not read to EOF.
         """
         daemon = self.living
         self._turn()

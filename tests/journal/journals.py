@@ -202,22 +202,26 @@ PUT: Final = numbered(12, 900)
 """What `files_of` puts."""
 
 
-def files_of(*, with_snapshots: bool = True, is_closed: bool = False) -> dict[str, bytes]:
+def files_of(
+    payloads: Sequence[bytes] = PUT, *, with_snapshots: bool = True, is_closed: bool = False
+) -> dict[str, bytes]:
     """The whole log from frame 1 to 12 in three files, and snapshots up to frames 4 and 8."""
-    return dict(_files_of(with_snapshots=with_snapshots, is_closed=is_closed))
+    return dict(_files_of(tuple(payloads), with_snapshots=with_snapshots, is_closed=is_closed))
 
 
 @functools.cache
-def _files_of(*, with_snapshots: bool, is_closed: bool) -> dict[str, bytes]:
+def _files_of(
+    payloads: tuple[bytes, ...], *, with_snapshots: bool, is_closed: bool
+) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     for number in range(0, 12, 4):
-        append_all(journal, PUT[number : number + 4], sync_each=True)
+        append_all(journal, payloads[number : number + 4], sync_each=True)
         files |= contents_of(disk)
         if with_snapshots and number < 8:
             journal.snapshot_is_due(100_000)
-            take_snapshot(journal, PUT[: number + 4])
+            take_snapshot(journal, payloads[: number + 4])
     if is_closed:
         journal.close()
     return files | contents_of(disk)
