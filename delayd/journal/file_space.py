@@ -52,6 +52,7 @@ class FileSpace:
                 # Perhaps only short jobs are put, which still fit: they would never ask.
                 self.more(wanted_bytes - free_bytes, 0, 0)
                 free_bytes = journal.space_bytes
+        self.is_stale = self.is_full  # until it is not, each turn looks again
         return free_bytes - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
