@@ -9,7 +9,8 @@ A snapshot is begun at the end of a turn, when every record of the state has bee
 covers all frames up to the last one. The copy (`core.snapshot_copy`) is taken in slices of a
 fraction of a millisecond, with a pause after each. A thread does everything that waits for the disk
 or takes long; while it is behind there are no slices. Nothing waits for a snapshot. One that fails
-leaves the log as it was, and is tried again after a while that doubles from failure to failure.
+leaves the log as it was, and is tried again after a while that doubles from failure to failure, or
+as soon as no more than half of it is live: that may fit a disk that is too full for the whole.
 
 Whether one is due is checked when the log has grown by a part of a file, and once more shortly
 after it has grown at all. So an idle daemon sleeps, and a log that is too long for its remaining
@@ -165,11 +166,12 @@ class Snapshots:
         self.step_bytes = log.step_bytes
         """After so many bytes of records `step` is to be called before its time."""
         # When to check next, when to take the next slice; no slice is taken while the thread is
-        # behind, and nothing is begun before `_retry_ns`.
+        # behind, and nothing is begun before `_retry_ns` that is not half as long as the last try.
         self._ask_ns = now_ns() + _ASK_NS
         self._slice_ns = NEVER_NS
         self._retry_ns = 0
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN
+        self._tried_bytes = 0
         # What the last snapshot covers, and whether it was a repetition of the one before.
         self._covered_sequence = -1
         self._was_repetition = False
@@ -212,7 +214,7 @@ class Snapshots:
         grown_bytes = self._log.grown_bytes - self._asked_bytes
         if abs(grown_bytes) >= self.step_bytes:  # less than before: a snapshot was finished
             self._ask_ns = 0
-        elif self._ask_ns == NEVER_NS:
+        elif self._ask_ns in (NEVER_NS, self._retry_ns):
             self._ask_ns = self._now_ns() + _ASK_NS
 
     def _ask(self, now_ns: int) -> None:
@@ -237,7 +239,7 @@ class Snapshots:
                 # Much less is live than it seems, and nothing is appended when they are gone.
                 self._ask_ns = now_ns + _ASK_NS
             return
-        if now_ns < self._retry_ns:
+        if now_ns < self._retry_ns and 2 * live_bytes >= self._tried_bytes:
             self._ask_ns = self._retry_ns
         elif self._engine.log or not SnapshotCopy.can_begin(self._engine.store):
             # What has changed is appended by the turn that comes next. Jobs whose place in time the
@@ -260,6 +262,7 @@ class Snapshots:
 
     def _begin(self, *, is_due: bool, shrinks: bool) -> None:
         engine, log = self._engine, self._log
+        self._tried_bytes = engine.store.live_bytes
         try:
             if shrinks and not self._shrink() and not is_due:
                 return  # it would free nothing

@@ -282,6 +282,18 @@ def test_turns_while_it_waits_to_try_again_do_not_try(rig: CommitRig) -> None:
     assert len(rig.workers) == workers
 
 
+def test_one_that_failed_is_tried_at_once_when_half_as_much_is_live(rig: CommitRig) -> None:
+    long_log(rig)
+    rig.disk.fail(rig.disk.verb_counts["create"] + 1, OSError(errno.ENOSPC, "full"), "create")
+    rig.rest(SNAPSHOT_ASK_MS + 1_000)
+    jobs = len(rig.engine.store.jobs)
+    for deleted, taken in ((jobs // 4, 0), (jobs // 2, 1)):
+        rig.delete([job_id for job_id, _ in rig.engine.store.jobs][:deleted])
+        rig.append()
+        rig.rest(SNAPSHOT_ASK_MS + 100)
+        assert (rig.snapshots.failed, rig.snapshots.taken) == (1, taken)
+
+
 def test_no_space_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
     rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
