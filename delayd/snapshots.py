@@ -169,7 +169,7 @@ class Snapshots:
         # behind, and nothing is begun before `_retry_ns` that is not half as long as the last try.
         self._ask_ns = now_ns() + _ASK_NS
         self._slice_ns = NEVER_NS
-        self._retry_ns = 0
+        self._retry_ns = -1  # long ago, and before any check
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN
         self._tried_bytes = 0
         # What the last snapshot covers, and whether it was a repetition of the one before.
