@@ -123,7 +123,7 @@ def on_a_full_disk(free_bytes: int, *, alive: int = 3) -> CommitRig:
     """A daemon that refuses puts after many jobs; so much is free on the disk."""
     rig = after_many_jobs(alive)
     rig.disk.capacity_bytes = rig.journal.retention.disk_bytes + free_bytes
-    rig.log.space.is_full = True
+    rig.journal.retention.is_full = True
     rig.snapshots.ask_soon()
     return rig
 
@@ -175,13 +175,19 @@ def test_on_a_full_disk_a_snapshot_is_due_as_soon_as_it_frees_more_than_it_takes
         rig.delete(rig.put(body=b"x" * 50_000))
         rig.pass_turn(SNAPSHOT_CALM_MS // 2)
         retention, live_bytes = rig.journal.retention, rig.engine.store.live_bytes
-        is_due.add((retention.is_due(live_bytes), retention.is_due(live_bytes, is_full=True)))
+        usual = retention.is_due(live_bytes)
+        retention.is_full = True
+        is_due.add((usual, retention.is_due(live_bytes)))
+        retention.is_full = False
     assert is_due >= {(False, False), (False, True)}
 
 
 def test_where_no_file_can_be_made_the_log_goes_on_in_the_one_that_there_is() -> None:
-    rig = on_a_full_disk(8 << 20)
-    rig.journal.space_trouble = "Too many open files"
+    rig = after_many_jobs(3)
+    rig.disk.fail(rig.disk.verb_counts["create"] + 1, OSError(errno.EMFILE, "too many"), "create")
+    assert rig.log.space.more(1 << 30, 0, 0) == -1
+    assert (rig.log.space.is_full, rig.log.space.trouble) == (True, "too many")
+    rig.snapshots.ask_soon()
     rig.rest(SNAPSHOT_CALM_MS // 2)
     assert rig.snapshots.taken == 0
     assert "segment-0000000002.log" not in rig.names

@@ -380,18 +380,18 @@ class FileLog:
 
     @property
     def is_full(self) -> bool:
-        return self.space.is_full and not self.space.trouble
+        return self._journal.retention.is_full
 
     def snapshot_is_due(self, live_bytes: int) -> bool:
-        return self._journal.snapshot_is_due(live_bytes, is_full=self.is_full)
+        return self._journal.snapshot_is_due(live_bytes)
 
     def is_mostly_garbage(self, live_bytes: int) -> bool:
         """Tell whether the files are much longer than what they say."""
-        return self._journal.retention.is_mostly_garbage(live_bytes, is_full=self.is_full)
+        return self._journal.retention.is_mostly_garbage(live_bytes)
 
     def shrink(self, free_bytes: int, time_ms: int, wall_ms: int) -> bool:
         """Continue in a small file."""
-        return self._journal.shrink(free_bytes, time_ms, wall_ms, is_full=self.is_full)
+        return self._journal.shrink(free_bytes, time_ms, wall_ms)
 
     def begin_snapshot(self, time_ms: int, wall_ms: int) -> SnapshotWriter:
         sequence = self._journal.appended_sequence

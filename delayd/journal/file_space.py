@@ -69,7 +69,8 @@ class FileSpace:
         return -1 if is_full else journal.space_bytes - before_bytes
 
     def _note_full(self, *, is_full: bool) -> None:
-        """Tell when it is the other way round than before."""
+        """Let the journal know, and tell when it is the other way round than before."""
+        self._journal.retention.is_full = is_full and not self.trouble
         if is_full is not self.is_full:
             self.is_full = is_full
             self.on_change(is_full)

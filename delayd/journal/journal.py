@@ -694,19 +694,16 @@ class Journal:
 
     # --- Snapshots -------------------------------------------------------------------------------
 
-    def snapshot_is_due(self, live_bytes: int, *, is_full: bool = False) -> bool:
+    def snapshot_is_due(self, live_bytes: int) -> bool:
         """Tell whether to begin a snapshot now; `live_bytes` is about what it would hold.
 
-        `is_full`: puts are refused for lack of space. Never while one is in the making, but it
-        should be asked even then: what is live decides how much may be written. After a failure it
-        is still due: when to try again is up to the caller.
+        Never while one is in the making, but it should be asked even then: what is live decides how
+        much may be written. After a failure it is still due: when to try again is up to the caller.
         """
-        is_due = self.retention.is_due(live_bytes, is_full=is_full) or bool(self.lost)
+        is_due = self.retention.is_due(live_bytes) or bool(self.lost)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
 
-    def shrink(
-        self, space_bytes: int, time_ms: int, wall_ms: int, *, is_full: bool = False
-    ) -> bool:
+    def shrink(self, space_bytes: int, time_ms: int, wall_ms: int) -> bool:
         """Continue in a small file, which leaves this much space; tell whether that was done.
 
         It is so already when the last one is hardly used, and it is not where the disk has no space
@@ -719,11 +716,11 @@ class Journal:
         if self._failure is not None:
             raise JournalFailed(*self._failure)
         active = self._active
-        if active is None or active.end <= self.retention.garbage_bytes_min(is_full=is_full):
+        if active is None or active.end <= self.retention.garbage_bytes_min:
             return True
         with self._writing:
             try:
-                capacity = self._shrunk_capacity(space_bytes, is_full=is_full)
+                capacity = self._shrunk_capacity(space_bytes)
                 if capacity is None:
                     return False
                 self._rotate(0, time_ms, wall_ms, capacity)
@@ -735,7 +732,7 @@ class Journal:
         self.shrink_space(space_bytes)
         return True
 
-    def _shrunk_capacity(self, space_bytes: int, *, is_full: bool) -> int | None:
+    def _shrunk_capacity(self, space_bytes: int) -> int | None:
         """Return the length of a small file that leaves this much space; None: there is no room.
 
         0: it is one of the reserve. Raises OSError.
@@ -747,7 +744,7 @@ class Journal:
         free_bytes = self._disk.free_bytes(self.directory)
         if usual >= least and free_bytes >= usual + 2 * snapshot_bytes:
             return usual
-        if not is_full:
+        if not self.retention.is_full:
             return None
         if reserve_bytes >= max(space_bytes, 1):
             return 0

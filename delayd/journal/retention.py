@@ -152,6 +152,8 @@ class Retention:
         self._live_bytes = 0
         self.written_bytes = 0  # what the snapshot in the making has written
         self.jobs_copied = 0  # into snapshots that were finished
+        self.is_full = False
+        """Puts are refused because the disk is full: log that is not needed is worth removing."""
 
     # --- What is there ---------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class Retention:
     def _allowed_bytes(self) -> int:
         return 2 * self._live_bytes + self._segment_bytes
 
-    def is_due(self, live_bytes: int, *, is_full: bool = False) -> bool:
+    def is_due(self, live_bytes: int) -> bool:
         """Tell whether a snapshot should be taken now; `make_space` remembers the amount.
 
         On a full disk one is as soon as it frees more than it takes.
@@ -243,7 +245,7 @@ class Retention:
             expected_bytes = self._expected_bytes(newest)
             is_near = self.disk_bytes + self._file_bytes > self._allowed_bytes
             gain_bytes = self._file_bytes // 4
-            if is_full:
+            if self.is_full:
                 is_near, gain_bytes = True, min(gain_bytes, GARBAGE_BYTES_FULL)
             if is_near and self._freed_by_next() > expected_bytes + gain_bytes:
                 return True
@@ -255,16 +257,17 @@ class Retention:
                 expected_bytes=expected_bytes,
             )
 
-    def is_mostly_garbage(self, live_bytes: int, *, is_full: bool = False) -> bool:
+    def is_mostly_garbage(self, live_bytes: int) -> bool:
         """Tell whether the log is worth shrinking when the daemon is at rest, or the disk full."""
         log_bytes = self._full_bytes + (self._log[-1].used_bytes if self._log else 0)
-        per_live = GARBAGE_PER_LIVE_FULL if is_full else GARBAGE_PER_LIVE
-        return log_bytes > per_live * live_bytes + self.garbage_bytes_min(is_full=is_full)
+        per_live = GARBAGE_PER_LIVE_FULL if self.is_full else GARBAGE_PER_LIVE
+        return log_bytes > per_live * live_bytes + self.garbage_bytes_min
 
-    def garbage_bytes_min(self, *, is_full: bool) -> int:
+    @property
+    def garbage_bytes_min(self) -> int:
         """Return how long a log may be whatever is live, and a file that need not be replaced."""
         least_bytes = self._file_bytes // GARBAGE_PER_FILE
-        return min(least_bytes, GARBAGE_BYTES_FULL) if is_full else least_bytes
+        return min(least_bytes, GARBAGE_BYTES_FULL) if self.is_full else least_bytes
 
     @property
     def next_snapshot_bytes(self) -> int:

@@ -53,8 +53,8 @@ class RecordingJournal(Journal):
         is_held: bool = self._writing._is_owned()  # type: ignore[attr-defined]
         return is_held
 
-    def snapshot_is_due(self, live_bytes: int, *, is_full: bool = False) -> bool:
-        is_due = super().snapshot_is_due(live_bytes, is_full=is_full)
+    def snapshot_is_due(self, live_bytes: int) -> bool:
+        is_due = super().snapshot_is_due(live_bytes)
         return is_due or (self.is_eager and (self._snapshot is None or self._snapshot.is_over))
 
     def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
