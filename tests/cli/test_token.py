@@ -10,7 +10,6 @@ from delayd.access.tokens import Tokens
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 
-NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
 TOKEN = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})\n")
 

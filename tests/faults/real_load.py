@@ -63,7 +63,6 @@ HELD_MAX: Final = 12
 BREATH_S: Final = 0.003
 """Between what a client says and what it says next: else most of a test is to judge all of it."""
 
-WAIT_S_MAX: Final = 60.0
 PATIENCE_S: Final = 120.0
 
 

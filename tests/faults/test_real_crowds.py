@@ -29,7 +29,6 @@ from tests.line_client import Address, LineClient
 from tests.rigs.waiting import until
 
 KIB: Final = 1 << 10
-MIB: Final = 1 << 20
 QUICK: Final = {
     "DELAYD_HTTP_HEADER_TIMEOUT": "1s",
     "DELAYD_HTTP_BODY_TIMEOUT": "1s",

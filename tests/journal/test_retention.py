@@ -15,7 +15,6 @@ import pytest
 from delayd.journal.format import END_NAME, LOCK_NAME
 from delayd.journal.journal import Journal
 from delayd.journal.retention import snapshot_is_due_at
-from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from tests.journal.journals import DIRECTORY, contents_of
 from tests.rigs.disk import SimulatedDisk
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from delayd.journal.snapshot import SnapshotWriter
 
 SEGMENT: Final = 64 << 10
-FILE: Final = SEGMENT // JOURNAL_FILES_PER_SEGMENT
 RECORD: Final = struct.Struct("<QI")
 
 
