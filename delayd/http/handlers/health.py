@@ -2,7 +2,7 @@
 
     /healthz    200 while the process answers at all: restart it if it does not
     /readyz     200 if a job would be accepted now, else 503 with the reason: send it no jobs;
-                with `puts=false` 200 if jobs can be taken and deleted, whether puts are refused
+                with `puts=false` 200 if jobs can be taken and deleted, even while puts are refused
     /metrics    a page for Prometheus, sent in pieces between the turns of other clients
 
 The first two need no token: they are for supervisors and load balancers.
@@ -15,7 +15,7 @@ from delayd.core.stats.figures import daemon_history
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http import answer_forms
-from delayd.http.api import Call
+from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import minute_answer, stats_answer
 from delayd.http.problems import NoClock, NoStandby, NotReady
 from delayd.http.responses import Reply, reply
@@ -35,19 +35,22 @@ async def readyz(call: Call) -> Reply:
     """Answer whether a job would be accepted now, and be safe; or else all but puts."""
     api = call.api
     form: ReadyForm = call.query
-    if form.puts and api.engine.draining:
-        raise Draining
     if trouble := api.reports.log_trouble():
         raise NotReady(trouble)
+    if form.puts:
+        _require_puts(api)
+    return reply(200, answer_forms.ReadyAnswer(status="ready"))
+
+
+def _require_puts(api: Api) -> None:
+    """See that a job would be accepted; tries a full disk again, which no put may come to do."""
+    if api.engine.draining:
+        raise Draining
     try:
-        if form.puts:
-            # It tries a full disk again, since there may be no put that would.
-            api.engine.log_space.require_for_put(READY_BODY_BYTES)
+        api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         why = api.reports.space_trouble()
-        reason = f"no file can be made for the log: {why}" if why else str(refusal)
-        raise NotReady(reason) from None
-    return reply(200, answer_forms.ReadyAnswer(status="ready"))
+        raise NotReady(f"no file can be made for the log: {why}" if why else str(refusal)) from None
 
 
 async def stats(call: Call) -> Reply:
