@@ -276,7 +276,6 @@ class GroupCommit:
 
     def restored(self) -> None:
         """Release replies again: a snapshot holds all that was missing."""
-        self._needed_sequence = self._log.appended_sequence
         self._settle_all_so_far()
 
     def failed(self, error: LogError) -> None:
