@@ -75,10 +75,9 @@ class Difference(AssertionError):
     """The two sides disagree; `transcript` ends with where."""
 
     def __init__(self, what: str, expected: bytes, got: bytes, transcript: str) -> None:
-        self.shown = f"{what}\n{contrast(expected, got)}"
         self.is_of_connections = COUNTED.sub(b"", expected) == COUNTED.sub(b"", got)
         """Whether they agree but for how many have connected."""
-        super().__init__(f"{self.shown}\n{transcript}")
+        super().__init__(f"{what}\n{contrast(expected, got)}\n{transcript}")
 
 
 def shown(data: bytes) -> str:
@@ -160,7 +159,7 @@ class Lockstep:
     """The two sides, from one stream to the next.
 
     `distortion` changes the candidate's replies before they are compared: it proves that a lying
-    server is caught. `patience_s` is how long a side may take to do what it has to.
+    server is caught.
     """
 
     def __init__(
@@ -168,17 +167,14 @@ class Lockstep:
         reference: Address,
         candidate: Address,
         distortion: Distortion | None = None,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self.reference = Side(reference, None)
         self.candidate = Side(candidate, distortion)
-        self.patience_s = patience_s
         self.in_vain_s = 0.0
         """How long has been waited for what did not come."""
         self.twins: dict[int, Twin] = {}
         self.first_job = 0
         self.last_job = 0
-        self.done: list[Step] = []
         self._closed = False
         self._log: deque[str] = deque(maxlen=TRANSCRIPT_LINES)
 
@@ -206,7 +202,6 @@ class Lockstep:
     @contextmanager
     def stream(self) -> Iterator[None]:
         """Bracket a stream: job numbers start from here, and nothing of it stays behind."""
-        self.done.clear()
         self._log.clear()
         self._ask_control(b"put 0 0 60 0\r\n\r\n")
         self.first_job = self.last_job
@@ -231,7 +226,6 @@ class Lockstep:
             return
         if step.act in {Act.CLOSE, Act.HALF_CLOSE} and step.connection not in self.twins:
             return
-        self.done.append(step)
         match step.act:
             case Act.SEND:
                 self._send(step)
@@ -259,13 +253,13 @@ class Lockstep:
 
     def settle(self) -> None:
         """Collect and compare what has come, until every unanswered command is one that waits."""
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             self._collect()
             if all(map(self._has_settled, self._sides)) and not self._reference_spoke():
                 break
             if time.monotonic() > deadline:
-                self.in_vain_s += self.patience_s
+                self.in_vain_s += PATIENCE_S
                 self._refuse_unasked_replies()
                 counts = b"connections %d, waiting %d"
                 expected, got = (counts % side.look() for side in self._sides)
@@ -276,21 +270,6 @@ class Lockstep:
             while side.looks < most:
                 side.look()  # so that cmd-stats agree
         self._refuse_unasked_replies()
-
-    def poke(self) -> None:
-        """Let every connection that does not wait send a command that leaves no trace.
-
-        A connection's command makes beanstalkd look at the deadlines of its jobs. It should do so
-        by itself, but it misses those that it meets in their very microsecond, which is not rare.
-        """
-        idle = [connection for connection, twin in self.twins.items() if not twin.pending]
-        for side in self._sides:
-            for connection in idle:
-                side.connections[connection].send(PROBE)
-        for connection in idle:
-            expected, got = (side.reply(connection) for side in self._sides)
-            if not expected == got == PROBE_REPLY:
-                self._differ(connection, f"to {shown(PROBE)}", expected, got)
 
     def transcript(self) -> str:
         return "\n".join(("transcript (its end):", *self._log))

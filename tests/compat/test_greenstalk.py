@@ -1,25 +1,18 @@
-"""greenstalk, a client that knows nothing of delayd: each of its methods, and retries by rule."""
+"""greenstalk, a client that knows nothing of delayd: each of its methods."""
 
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
 
 import greenstalk
 import pytest
 
-from delayd.testing.daemon import Daemon, running_daemon
+from tests import servers
 from tests.servers import Server
 
-Queue = greenstalk.Client[str]
 
-CONFIGURATION: Final = """
-[topics."mail.*"]
-retry = ["15s", "3m", "10m", "30m", "30m", "1h", "2h", "6h", "15h"]
-
-[topics."once"]
-max_attempts = 1
-exhausted = "mail.dead"
-"""
-LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)
+@pytest.fixture(scope="module", params=["1.12", "1.13"])
+def our_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with servers.delayd_beanstalkd("--compat", request.param) as server:
+        yield server
 
 
 def test_each_method_does_what_it_says(our_server: Server) -> None:
@@ -92,53 +85,3 @@ def test_refusals_are_the_exceptions_that_the_client_knows(our_server: Server) -
             queue.use("-not-a-name")
         with pytest.raises(greenstalk.BadFormatError):
             queue.put("x", priority=2**32)
-
-
-def test_by_the_configuration_alone_it_has_retries_and_dead_letters(tmp_path: Path) -> None:
-    file = tmp_path / "delayd.toml"
-    file.write_text(CONFIGURATION)
-    with running_daemon("--config", str(file), clock="virtual") as daemon:
-        with greenstalk.Client(daemon.address, use="mail.sales", watch="mail.sales") as queue:
-            climbs_the_ladder(daemon, queue)
-        with greenstalk.Client(daemon.address, use="once", watch=["once", "mail.dead"]) as queue:
-            job_id = queue.put("call back")
-            queue.release(queue.reserve(timeout=0))
-            told: dict[str, object] = {**queue.stats_job(job_id)}
-            assert (told["tube"], told["moved-from"]) == ("mail.dead", "once")
-            assert queue.reserve(timeout=0).id == job_id
-        with greenstalk.Client(daemon.address) as queue:  # a tube without a rule
-            job_id = queue.put("hello")
-            queue.release(queue.reserve(timeout=0))
-            assert queue.reserve(timeout=0).id == job_id
-
-
-def climbs_the_ladder(daemon: Daemon, queue: Queue) -> None:
-    """Fail at each step, until it is buried, and once more when it was kicked."""
-    job_id = queue.put("call back", ttr=60)
-
-    def told() -> dict[str, object]:
-        return {**queue.stats_job(job_id)}
-
-    for number, step_s in enumerate(LADDER_S):
-        if number == 0:
-            queue.reserve(timeout=0)
-            daemon.advance(60)
-            assert told()["failure"] == "ttr-ran-out"
-        elif number == 1:
-            with greenstalk.Client(daemon.address, watch="mail.sales") as worker:
-                worker.reserve(timeout=0)
-            while told()["state"] == "reserved":  # until the daemon has seen it
-                pass
-            assert told()["failure"] == "holder-left"
-        else:
-            queue.release(queue.reserve(timeout=0))
-        assert told()["state"] == "delayed"
-        daemon.advance(step_s - 0.001)
-        with pytest.raises(greenstalk.TimedOutError):
-            queue.reserve(timeout=0)
-        daemon.advance(0.001)
-    queue.release(queue.reserve(timeout=0))
-    assert (queue.peek_buried().id, told()["failure"]) == (job_id, "released")
-    assert queue.kick(10) == 1
-    queue.release(queue.reserve(timeout=0))
-    assert told()["delay"] == 15

@@ -1,20 +1,14 @@
-"""Walks: one stream of random steps through a lockstep, and what to do when it shows a difference.
-
-A walk is a function of its seed and of the reference's replies. One that shows a difference is
-tried again on new servers with steps and commands left out, as long as there still is one: what
-remains is usually short enough to be read as the description of a bug.
-"""
+"""Walks: one stream of random steps through a lockstep, a function of its seed and of replies."""
 
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from tests.compat.lockstep import PATIENCE_S, Act, Difference, Distortion, Lockstep, Step
+from tests.compat.lockstep import Act, Difference, Distortion, Lockstep, Step
 from tests.compat.streams import JOB_BYTES_MAX, Commands
 from tests.servers import Server
 
@@ -25,8 +19,6 @@ POURS: Final = 6
 # did depends on the machine.
 WALK_S_MAX: Final = 0.8
 TRIES: Final = 10
-SHRINK_S_MAX: Final = 60.0
-
 Starter = Callable[[], Server]
 Scan = Callable[[Lockstep, random.Random], None]
 
@@ -39,11 +31,9 @@ class Pair:
         reference: Starter,
         candidate: Starter,
         distortion: Distortion | None = None,
-        patience_s: float = PATIENCE_S,
     ) -> None:
         self._starters = (reference, candidate)
         self._distortion = distortion
-        self._patience_s = patience_s
         self._stack = ExitStack()
         self._lockstep: Lockstep | None = None
         self.servers: tuple[Server, ...] = ()
@@ -54,7 +44,7 @@ class Pair:
             self.servers = tuple(self._stack.enter_context(start()) for start in self._starters)
             reference, candidate = self.servers
             self._lockstep = self._stack.enter_context(
-                Lockstep(reference.address, candidate.address, self._distortion, self._patience_s)
+                Lockstep(reference.address, candidate.address, self._distortion)
             )
         return self._lockstep
 
@@ -110,7 +100,7 @@ def pour_noise(lockstep: Lockstep, rng: random.Random) -> None:
 
 
 def check(pair: Pair, seed: str, walk: Scan) -> None:
-    """Take a walk; raise the first `Difference` with its seed and the shortest steps to it.
+    """Take a walk; raise the first `Difference` with its seed.
 
     One that took long is taken again: its jobs may have timed out at different commands. Where each
     takes long nothing can be told. So is one, once, that differs in nothing but how many have
@@ -126,66 +116,14 @@ def check(pair: Pair, seed: str, walk: Scan) -> None:
             walk(lockstep, random.Random(seed))
         except Difference as difference:
             seconds = time.monotonic() - started - lockstep.in_vain_s
-            steps = list(lockstep.done)
             pair.stop()
             if seconds > WALK_S_MAX:
                 continue
             strangers += difference.is_of_connections
             if difference.is_of_connections and strangers == 1:
                 continue
-            shortest = shrunk(pair, steps, difference)
-            shortest.add_note(f"This walk again: seed {seed!r}. It took {seconds:.1f} s.")
-            raise shortest.with_traceback(None) from None
+            difference.add_note(f"This walk again: seed {seed!r}. It took {seconds:.1f} s.")
+            raise
         else:
             return
     pytest.skip(f"this machine takes more than {WALK_S_MAX} s for a walk, each of {TRIES} times")
-
-
-def shrunk(pair: Pair, steps: list[Step], difference: Difference) -> Difference:
-    """The difference that the fewest steps show that could be found in a short time."""
-    deadline = time.monotonic() + SHRINK_S_MAX
-    size = max(1, len(steps) // 2)
-    while time.monotonic() < deadline:
-        for shorter in (*without_some(steps, size), *(simpler(steps) if size == 1 else ())):
-            found = differs(pair, shorter)
-            if found is not None:
-                steps, difference = shorter, found
-                break
-            if time.monotonic() > deadline:
-                break
-        else:
-            if size == 1:
-                break
-            size = max(1, size // 2)
-    return difference
-
-
-def without_some(steps: list[Step], size: int) -> Iterator[list[Step]]:
-    for start in range(0, len(steps), size):
-        yield steps[:start] + steps[start + size :]
-
-
-def simpler(steps: list[Step]) -> Iterator[list[Step]]:
-    """The same steps with one command less, or with nothing cut."""
-    for index, step in enumerate(steps):
-        others = steps[:index], steps[index + 1 :]
-        if step.cuts:
-            yield [*others[0], replace(step, cuts=()), *others[1]]
-        for spot in range(len(step.units) if len(step.units) > 1 else 0):
-            units = step.units[:spot] + step.units[spot + 1 :]
-            yield [*others[0], replace(step, units=units), *others[1]]
-
-
-def differs(pair: Pair, steps: list[Step]) -> Difference | None:
-    """The difference that these steps show, unless they took so long that time may explain it."""
-    lockstep = pair.lockstep
-    started = time.monotonic()
-    try:
-        with lockstep.stream():
-            for step in steps:
-                lockstep.take(step)
-    except Difference as difference:
-        is_slow = time.monotonic() - started - lockstep.in_vain_s > WALK_S_MAX
-        pair.stop()
-        return None if is_slow else difference
-    return None
