@@ -6,7 +6,7 @@ or be lost; an exchange takes messages or answers with an error.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 import aio_pika
@@ -99,18 +99,11 @@ async def one(error: Exception, job: DueJob = JOB, **options: object) -> Attempt
     return await sink_to(broker, **options).deliver(job)
 
 
-async def published(**options: object) -> tuple[aio_pika.Message, str, bool]:
-    broker = Broker()
-    assert await sink_to(broker, **options).deliver(JOB) == DELIVERED
-    (only,) = broker.published
-    return only
-
-
 async def test_a_message_is_persistent_and_has_what_a_receiver_wants_to_know() -> None:
-    message, _, _ = await published()
-    assert message.body == b"hi"
-    assert message.message_id == "0a_7"
-    assert message.content_type == "text/plain"
+    broker = Broker()
+    assert await sink_to(broker).deliver(JOB) == DELIVERED
+    ((message, key, is_mandatory),) = broker.published
+    assert (message.body, message.message_id, message.content_type) == (b"hi", "0a_7", "text/plain")
     assert message.delivery_mode is DeliveryMode.PERSISTENT
     assert message.headers == {
         "delayd-id": 7,
@@ -120,24 +113,15 @@ async def test_a_message_is_persistent_and_has_what_a_receiver_wants_to_know() -
         "delayd-due": "1970-01-01T00:00:01.000Z",
         "delayd-lateness-ms": 3,
     }
+    assert (key, is_mandatory, broker.asked_for) == ("mail", True, [("", False)])
 
 
-async def test_a_message_goes_by_the_topic_and_must_find_a_queue_unless_told_otherwise() -> None:
-    assert (await published())[1:] == ("mail", True)
-    assert (await published(routing_key="due.{topic}.x", mandatory=False))[1:] == (
-        "due.mail.x",
-        False,
-    )
-
-
-@pytest.mark.parametrize(("name", "is_asked_for"), [("", False), ("orders", True)])
-async def test_an_exchange_is_asked_for_before_anything_is_published_to_it(
-    name: str, is_asked_for: bool
-) -> None:
+async def test_a_message_goes_where_the_options_say_and_need_not_find_a_queue() -> None:
     broker = Broker()
-    options: Mapping[str, object] = {"exchange": name} if name else {}
-    await sink_to(broker, **options).deliver(JOB)
-    assert broker.asked_for == [(name, is_asked_for)]
+    options = {"exchange": "orders", "routing_key": "due.{topic}.x", "mandatory": False}
+    assert await sink_to(broker, **options).deliver(JOB) == DELIVERED
+    ((_, key, is_mandatory),) = broker.published
+    assert (key, is_mandatory, broker.asked_for) == ("due.mail.x", False, [("orders", True)])
 
 
 async def test_a_message_that_comes_back_has_failed_because_no_queue_is_bound() -> None:

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from delayd.fields import Field, Invalid, Wrong, shown, text_of
-from delayd.push.options import ServerOptions, ServerUrl, server_url
+from delayd.push.options import ServerOptions, server_url
 
 RULE: Final = "must be a url"
 SECRET: Final = "s3cret"  # noqa: S105 - of no server
@@ -65,32 +65,38 @@ def test_where_a_server_is_is_said_without_user_and_password() -> None:
     assert str(URL.read("unix:///run/redis.sock")) == "/run/redis.sock"
 
 
-def test_a_url_is_needed() -> None:
-    with pytest.raises(Invalid) as caught:
-        ServerOptions({"list": "due"}, FIELDS, tls_scheme="rediss")
-    assert caught.value.errors == (Wrong("url", "is missing"),)
-
-
-def test_a_password_comes_from_the_url_or_an_option_or_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("of the file\n")
-    assert options().password() == ""
-    assert not options().has_password
+def test_a_password_comes_from_the_url_or_an_option_or_a_file_as_it_is_then(tmp_path: Path) -> None:
+    assert (options().password(), options().has_password) == ("", False)
     assert options(url="redis://:of-the-url@host").password() == "of-the-url"
     assert options(password=SECRET).password() == SECRET
-    assert options(password_file=str(file)).password() == "of the file"
-    assert options(password_file=str(file)).has_password
-
-
-def test_a_password_that_is_exchanged_in_its_file_is_used(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    file.write_text("first")
+    file.write_text("of the file\n")
     server = options(password_file=str(file))
+    assert (server.password(), server.has_password) == ("of the file", True)
     file.write_text("second\r\n")
     assert server.password() == "second"
     file.unlink()
     with pytest.raises(FileNotFoundError):
         server.password()
+
+
+def test_a_file_without_a_password_is_refused_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    for content, rule in (
+        (None, "cannot be read: No such file or directory"),
+        (b"s" * 5_000, "cannot be read: it is longer than 4KiB"),
+        (b"\xff", "must be UTF-8"),
+    ):
+        if content is not None:
+            file.write_bytes(content)
+        refused = Wrong("password_file", rule, shown(str(file)))
+        assert errors_of(password_file=str(file)) == [refused]
+
+
+def test_a_url_is_needed() -> None:
+    with pytest.raises(Invalid) as caught:
+        ServerOptions({"list": "due"}, FIELDS, tls_scheme="rediss")
+    assert caught.value.errors == (Wrong("url", "is missing"),)
 
 
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
@@ -102,21 +108,6 @@ def test_two_passwords_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["", 5, "\0"])
 def test_a_wrong_password_is_not_quoted(value: object) -> None:
     assert errors_of(password=value) == [Wrong("password", "must be a text")]
-
-
-def test_a_file_without_a_password_is_refused_with_the_reason(tmp_path: Path) -> None:
-    missing, long, binary = tmp_path / "missing", tmp_path / "long", tmp_path / "binary"
-    long.write_bytes(b"s" * 5_000)
-    binary.write_bytes(b"\xff")
-    assert errors_of(password_file=str(missing)) == [
-        Wrong("password_file", "cannot be read: No such file or directory", shown(str(missing)))
-    ]
-    assert errors_of(password_file=str(long)) == [
-        Wrong("password_file", "cannot be read: it is longer than 4KiB", shown(str(long)))
-    ]
-    assert errors_of(password_file=str(binary)) == [
-        Wrong("password_file", "must be UTF-8", shown(str(binary)))
-    ]
 
 
 def test_every_wrong_option_is_told_and_those_that_are_unknown_have_no_values() -> None:
@@ -156,7 +147,3 @@ def test_files_of_tls_that_cannot_be_used_are_refused_with_the_reason(tmp_path: 
     assert errors_of(**tls, key=str(empty)) == [Wrong("key", "needs a certificate")]
     needs = "need a url that begins with rediss://"
     assert errors_of(ca="ca.pem", key="key.pem") == [Wrong("", f"ca, key {needs}")]
-
-
-def test_a_server_url_is_a_plain_value() -> None:
-    assert ServerUrl("redis", "h", 1, "", "", "") == URL.read("redis://h:1")

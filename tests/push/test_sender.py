@@ -1,6 +1,7 @@
 """The tasks that deliver: one for each call, within deadlines, whatever a sink does."""
 
 import asyncio
+import contextlib
 import io
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -374,58 +375,44 @@ def test_a_call_makes_one_task_and_one_timer_and_a_waiting_job_makes_neither() -
 # --- Sinks that do what they should not -----------------------------------------------------------
 
 
-async def raising(_job: DueJob) -> None:
-    raise RuntimeError("no route to\nhost")
-
-
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise RuntimeError("not even that")
 
 
-async def raising_what_says_nothing(_job: DueJob) -> None:
-    raise Unspeakable
+def doing(what: Any) -> QuickSink:  # noqa: ANN401 - whatever a sink may do
+    """A sink that raises this, or returns it."""
 
+    async def does(_job: DueJob) -> object:
+        if isinstance(what, BaseException):
+            raise what
+        return what
 
-async def leaving(_job: DueJob) -> None:
-    raise SystemExit(3)
-
-
-async def cancelling(_job: DueJob) -> None:
-    raise asyncio.CancelledError
-
-
-async def saying_nonsense(_job: DueJob) -> str:
-    return "delivered"
-
-
-async def saying_more_nonsense(_job: DueJob) -> AttemptEnd:
-    return AttemptEnd("delivered")  # type: ignore[arg-type]
+    return QuickSink(does)
 
 
 async def ignoring_its_end(_job: DueJob) -> None:
     while True:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(3_600)
-        except asyncio.CancelledError:
-            continue
 
 
 @pytest.mark.parametrize(
-    ("does", "error"),
+    ("what", "error"),
     [
-        (raising, "RuntimeError: no route to"),
-        (raising_what_says_nothing, "Unspeakable"),
-        (leaving, "SystemExit: 3"),
-        (cancelling, "the sink has cancelled itself"),
-        (saying_nonsense, "the sink has returned 'delivered' instead of an AttemptEnd"),
-        (saying_more_nonsense, "the sink has returned AttemptEnd(result='delivered', error='', "),
+        (RuntimeError("no route to\nhost"), "RuntimeError: no route to"),
+        (Unspeakable(), "Unspeakable"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "the sink has cancelled itself"),
+        ("delivered", "the sink has returned 'delivered' instead of an AttemptEnd"),
+        (
+            AttemptEnd("delivered"),  # type: ignore[arg-type]
+            "the sink has returned AttemptEnd(result='delivered', error='', ",
+        ),
     ],
 )
-def test_whatever_a_sink_does_is_a_failed_attempt(
-    rig: SenderRig, does: Callable[[DueJob], Awaitable[Any]], error: str
-) -> None:
-    rig.named["odd"] = QuickSink(does)
+def test_whatever_a_sink_does_is_a_failed_attempt(rig: SenderRig, what: object, error: str) -> None:
+    rig.named["odd"] = doing(what)
     rig.sends("mail", sink="odd")
     job_id = rig.put("mail")
     assert rig.state(job_id) is State.DELAYED
@@ -447,14 +434,10 @@ def test_no_sink_can_return_what_is_no_end_of_an_attempt() -> None:
 
 
 def test_no_error_of_a_sink_has_the_password_or_query_of_a_url(rig: SenderRig) -> None:
-    async def raises(_job: DueJob) -> AttemptEnd:
-        raise OSError("no route to amqp://ada:s3cret@host:5672/v and https://a.example/?s3cret")
-
-    async def fails(_job: DueJob) -> AttemptEnd:
-        return AttemptEnd(Result.FAILED, "no answer of amqp://ada:s3cret@host:5672/v")
-
-    for name, does in (("raises", raises), ("fails", fails)):
-        rig.named[name] = QuickSink(does)
+    raises = OSError("no route to amqp://ada:s3cret@host:5672/v and https://a.example/?s3cret")
+    fails = AttemptEnd(Result.FAILED, "no answer of amqp://ada:s3cret@host:5672/v")
+    for name, what in (("raises", raises), ("fails", fails)):
+        rig.named[name] = doing(what)
         rig.sends(name, sink=name)
         ids = [rig.put(name) for _ in range(limits.BREAKER_FAILURES)]
         told = str(rig.ok("GET", f"/v1/jobs/{ids[0]}"))
@@ -466,11 +449,7 @@ def test_a_sink_that_is_not_for_the_topic_is_a_failed_attempt_and_serves_others(
     rig: SenderRig,
 ) -> None:
     """The policy was set before the sink had topics."""
-
-    async def takes(_job: DueJob) -> AttemptEnd:
-        return DELIVERED
-
-    rig.named["b"] = QuickSink(takes)
+    rig.named["b"] = doing(DELIVERED)
     rig.sink_rules["b"] = TopicRule(("b*",))
     for topic in ("a", "b1"):
         rig.sends(topic, sink="b")
@@ -501,13 +480,8 @@ def test_a_task_that_ignores_its_end_keeps_its_place_and_nothing_else() -> None:
         rig.pass_ms(limits.PUSH_CLOSE_MS)
         assert stopping.done()
         assert rig.sender.has_strays
-        let_go(rig)
-
-
-def let_go(rig: SenderRig) -> None:
-    """Forget tasks that never end, as the end of the process does."""
-    for task in asyncio.all_tasks(rig.loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for task in asyncio.all_tasks(rig.loop):  # which never end but with the process
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 # --- The end -------------------------------------------------------------------------------------
@@ -550,7 +524,7 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
 @pytest.mark.thorough
 def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
     with SenderRig(is_checked=False) as rig:
-        rig.named["odd"] = QuickSink(raising)
+        rig.named["odd"] = doing(OSError("no route"))
         for number in range(limits.PUSH_LOG_LINES + 5):
             rig.sends(f"t{number}", sink="odd", concurrency=limits.BREAKER_FAILURES)
             for _ in range(limits.BREAKER_FAILURES):

@@ -295,14 +295,6 @@ async def test_what_tls_adds_counts_as_sent(tmp_path: Path) -> None:
         assert len(heard.data) < 2_000 / 22
 
 
-async def test_a_certificate_that_is_not_accepted_fails_the_connection(tmp_path: Path) -> None:
-    transports = Transports()
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        async with encrypted(Authority(tmp_path), transports, "other.example"):
-            pass
-    assert not is_watching(transports)
-
-
 async def test_a_handshake_that_is_never_answered_can_be_given_up(tmp_path: Path) -> None:
     transports = Transports()
     ours, theirs = socket.socketpair()
