@@ -1,64 +1,107 @@
 """Who puts payloads through a journal on a disk that fails, and remembers what was promised."""
 
-import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from delayd.journal.disk import Disk
+from delayd.journal.errors import SnapshotFailed
 from delayd.journal.journal import Journal
-from tests.journal.journals import (
-    CONFIGURED_BYTES,
-    DIRECTORY,
-    START_MS,
-    append_all,
-    opened,
-    payloads_in,
-)
+from delayd.journal.snapshot import SnapshotWriter
+from tests.journal.journals import START_MS, append_all, contents_of, opened, payloads_in
+from tests.journal.journals import take_snapshot as snapshot_of
 from tests.rigs.disk import Piece, SimulatedDisk
+
+LIVE_BYTES: Final = 20_000
+"""So much is live that the bound on disk use demands nothing."""
 
 
 class Client:
-    """What was attempted, in order, and how much of it is promised to be there after a crash."""
+    """What was attempted, in order, and how much of it is promised to be there after a crash.
 
-    def __init__(self) -> None:
+    It syncs after every third payload. Where bytes are live it takes snapshots, each of all that
+    was put, and goes on putting while one is written.
+    """
+
+    def __init__(self, live_bytes: int = 0) -> None:
+        self.live_bytes = live_bytes
         self.attempted: list[bytes] = []
         self.acked: list[bytes] = []
+        self._writer: SnapshotWriter | None = None
 
-    @contextlib.contextmanager
-    def running(self, disk: Disk) -> Iterator[Journal]:
-        """One run of the daemon: it finds what was promised, and stops in good order."""
-        journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
+    def start(self, disk: Disk) -> Journal:
+        """Begin a run of the daemon, which finds what was promised."""
+        self.journal, found = opened(disk)
+        self._check_prefix(found)
+        self.attempted = found
+        return self.journal
+
+    def put(self, payloads: list[bytes]) -> None:
+        for number, payload in enumerate(payloads):
+            self.attempted.append(payload)
+            self.journal.append(payload, START_MS, START_MS)
+            if number % 3 == 0:
+                self.journal.sync()
+                self.acked = self.attempted.copy()
+            if self.live_bytes and number % 4 == 1:
+                self._begin_snapshot()
+            elif self._writer is not None and number % 4 == 3:
+                self._finish_snapshot(self._writer)
+
+    def use(self, disk: Disk, payloads: list[bytes]) -> None:
+        """Put these in a run of the daemon that stops in good order."""
+        self._writer = None
+        self.start(disk)
         try:
-            found = [frame.payload for frame in journal.replay() if frame.payload]
-            self.check_prefix(found)
-            self.attempted = found
-            yield journal
+            self.put(payloads)
         finally:
-            journal.close()
+            self.journal.close()
         self.acked = self.attempted.copy()
 
-    def append(self, journal: Journal, payload: bytes) -> None:
-        self.attempted.append(payload)
-        journal.append(payload, START_MS, START_MS)
+    def work(self, disk: Disk, payloads: list[bytes]) -> None:
+        """Put these in three runs."""
+        for run in (payloads[:12], payloads[12:13], payloads[13:]):
+            self.use(disk, run)
 
-    def sync(self, journal: Journal) -> None:
-        journal.sync()
-        self.acked = self.attempted.copy()
+    def _begin_snapshot(self) -> None:
+        self.journal.snapshot_is_due(self.live_bytes)
+        last = self.journal.appended_sequence
+        self._writer = self.journal.begin_snapshot(last, START_MS, START_MS)
+        self._covered = len(self.attempted)
+        try:
+            for payload in self.attempted:
+                self._writer.write(payload)
+        except SnapshotFailed:
+            self._writer = None
 
-    def check_prefix(self, survivors: list[bytes]) -> None:
+    def _finish_snapshot(self, writer: SnapshotWriter) -> None:
+        self._writer = None
+        try:
+            writer.finish(self._covered)
+        except SnapshotFailed:
+            assert writer.is_over
+
+    def _check_prefix(self, survivors: list[bytes]) -> None:
         """The acknowledged is there, and nothing is invented."""
         assert survivors == self.attempted[: len(survivors)], "not a prefix of what was put"
         assert len(survivors) >= len(self.acked), "something acknowledged is gone"
 
-    def survivors_on(self, disk: SimulatedDisk) -> list[bytes]:
-        """What a start finds, which may be no less and no more than it should be."""
+    def check(self, disk: SimulatedDisk) -> None:
+        """See that a start finds no less and no more than it should, and that all can go on."""
         survivors = payloads_in(disk)
-        self.check_prefix(survivors)
-        return survivors
+        self._check_prefix(survivors)
+        snapshots = [name for name in contents_of(disk) if "snap" in name]
+        journal, again = opened(disk)
+        assert again == survivors
+        assert [name for name in contents_of(disk) if "snap" in name] == snapshots
+        append_all(journal, [b"afterwards"], sync_each=True)
+        journal.snapshot_is_due(LIVE_BYTES)
+        snapshot_of(journal, [*survivors, b"afterwards"])
+        disk.crash()
+        assert payloads_in(disk) == [*survivors, b"afterwards"]
 
 
-WAYS: Final = ("kill", "nothing survives", "all survives", "any order")
+WAYS: Final = ("kill", "nothing survives", "all survives", "any order", "all but the rename")
 """How the machine stops."""
 
 
@@ -67,17 +110,12 @@ def stop(disk: SimulatedDisk, way: str, rng: random.Random) -> None:
         disk.kill()
     elif way == "nothing survives":
         disk.crash()
+    elif way == "any order":
+        disk.crash(any_order(rng))
     else:
-        disk.crash(any_order(rng) if way == "any order" else lambda _piece: True)
-
-
-def goes_on(disk: SimulatedDisk, survivors: list[bytes]) -> None:
-    """See that a start finds these, and that the log can be gone on with."""
-    journal, found = opened(disk)
-    assert found == survivors
-    append_all(journal, [b"afterwards"], sync_each=True)
-    disk.crash()
-    assert payloads_in(disk) == [*survivors, b"afterwards"]
+        # A rename that was not synced is lost, and the removals after it are not.
+        lost = ("names", 1) if way == "all but the rename" else None
+        disk.crash(lambda piece: (piece.kind, piece.offset) != lost)
 
 
 def any_order(rng: random.Random) -> Callable[[Piece], bool]:

@@ -1,10 +1,12 @@
 """A fixed workload, interrupted at every single call to the disk: what was acknowledged is there.
 
-The workload appends, syncs, changes segments, closes, and starts again twice. `acked` holds what a
-client could have been told: every payload up to the sequence that a `sync` returned.
+The workload appends, syncs, changes files, closes, and starts again twice; or takes snapshots as
+well, so that writing, finishing and removing are cut short too. See `Client`.
 """
 
 import errno
+import functools
+import itertools
 import os
 import pwd
 import random
@@ -14,10 +16,9 @@ from typing import Final
 
 import pytest
 
-from delayd.journal.disk import Disk
-from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
+from delayd.journal.errors import JournalError, JournalFailed, JournalFull, SnapshotFailed, failing
 from delayd.journal.journal import Journal
-from tests.journal.clients import WAYS, Client, any_order, goes_on, stop
+from tests.journal.clients import LIVE_BYTES, WAYS, Client, any_order, stop
 from tests.journal.journals import (
     append_all,
     contents_of,
@@ -27,71 +28,55 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
     segment_of,
+    take_snapshot,
 )
 from tests.rigs.disk import PowerCut, SimulatedDisk
 
-PAYLOADS: Final = numbered(24, 900)
+PAYLOADS: Final = numbered(25, 900)
+# With little live the bound gives the older snapshot up while the next is being written.
+LIVE: Final = {"the log alone": 0, "snapshots": LIVE_BYTES, "snapshots of little": 1_000}
 
 
-class Putter(Client):
-    """Puts payloads, and syncs after every third."""
-
-    def use(self, disk: Disk, payloads: list[bytes]) -> None:
-        with self.running(disk) as journal:
-            for number, payload in enumerate(payloads):
-                self.append(journal, payload)
-                if number % 3 == 0:
-                    self.sync(journal)
-
-    def work(self, disk: Disk) -> None:
-        self.use(disk, PAYLOADS[:10])
-        self.use(disk, PAYLOADS[10:11])
-        self.use(disk, PAYLOADS[11:])
-
-
-def calls_of_the_workload() -> int:
-    disk = SimulatedDisk()
-    client = Putter()
-    client.work(disk)
-    call_count = disk.call_count
+@functools.cache
+def calls_of_the_workload(live_bytes: int) -> range:
+    disk, client = SimulatedDisk(), Client(live_bytes)
+    client.work(disk, PAYLOADS)
+    calls = range(1, disk.call_count + 1)
+    names = list(contents_of(disk))
+    assert sum(name.startswith("snapshot") for name in names) == (2 if live_bytes else 0)
+    assert ("segment-0000000001.log" in names) == (not live_bytes), "the workload removes files"
+    assert live_bytes or len(names) > 5, "the workload changes files"
     assert client.acked == PAYLOADS == payloads_in(disk)
-    assert len(contents_of(disk)) > 5, "the workload changes segments"
-    return call_count
+    return calls
 
 
-CALLS: Final = calls_of_the_workload()
-
-
-def check(disk: SimulatedDisk, client: Client) -> None:
-    """The acknowledged is there, nothing is invented, and the journal goes on."""
-    goes_on(disk, client.survivors_on(disk))
-
-
+@pytest.mark.parametrize("live", LIVE)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stop_at_any_call_loses_nothing_acknowledged(
-    way: str, rng: random.Random, share: Callable[[range], range]
+    way: str, live: str, rng: random.Random, share: Callable[[range], range]
 ) -> None:
-    for number in share(range(1, CALLS + 1)):
-        disk, client = SimulatedDisk(), Putter()
+    for number in share(calls_of_the_workload(LIVE[live]))[:: 2 if LIVE[live] else 1]:
+        disk, client = SimulatedDisk(), Client(LIVE[live])
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
-            client.work(disk)
+            client.work(disk, PAYLOADS)
         stop(disk, way, rng)
-        check(disk, client)
+        client.check(disk)
 
 
 @pytest.mark.thorough
 def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
-    for _ in range(300):
-        disk, client = SimulatedDisk(), Putter()
+    for _ in range(200):
+        disk, client = SimulatedDisk(), Client()
         for run in range(4):
-            disk.fail(disk.call_count + rng.randrange(1, 60), PowerCut())
+            disk.fail(disk.call_count + rng.randrange(1, 90), PowerCut())
+            client.live_bytes = rng.choice([0, 1, LIVE_BYTES])
             try:
                 client.use(disk, numbered(20, rng.choice([60, 900, 3_000]), first=run * 100))
             except PowerCut:
                 disk.crash(any_order(rng))
             disk.heal()
-        check(disk, client)
+        client.check(disk)
 
 
 def torn_disk() -> tuple[SimulatedDisk, list[bytes]]:
@@ -118,28 +103,28 @@ def test_a_stop_at_any_call_of_a_recovery_is_recovered_from(
             with pytest.raises(PowerCut):
                 payloads_in(cut)
             cut.crash(survives)
-            client = Putter()
+            client = Client()
             client.attempted = client.acked = payloads
-            check(cut, client)
+            client.check(cut)
             kept = [content for name, content in contents_of(cut).items() if "torn" in name]
             assert frame(4, 3, b"x" * 500)[:-9] in kept, "the cut bytes are kept"
             assert bytes(200) + b"rubbish" in kept
 
 
+@pytest.mark.parametrize("live", LIVE)
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
 def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
-    number: int, rng: random.Random, share: Callable[[range], range]
+    number: int, live: str, rng: random.Random, share: Callable[[range], range]
 ) -> None:
-    for call in share(range(1, CALLS + 1)):
-        for survives in (None, any_order(rng)):
-            disk, client = SimulatedDisk(), Putter()
-            disk.fail(call, OSError(number, errno.errorcode[number]))
-            try:
-                client.work(disk)
-            except JournalError as error:
-                assert errno.errorcode[number] in str(error)  # noqa: PT017 - not every call shows
-            disk.crash(survives)
-            check(disk, client)
+    for call in share(calls_of_the_workload(LIVE[live]))[:: 2 if LIVE[live] else 1]:
+        disk, client = SimulatedDisk(), Client(LIVE[live])
+        disk.fail(call, OSError(number, errno.errorcode[number]))
+        try:
+            client.work(disk, PAYLOADS)
+        except JournalError as error:
+            assert errno.errorcode[number] in str(error)  # noqa: PT017 - not every call shows
+        stop(disk, rng.choice(WAYS[1:]), rng)
+        client.check(disk)
 
 
 @pytest.mark.parametrize("verb", ["pwrite", "sync", "sync_directory"])
@@ -170,14 +155,42 @@ def test_after_a_second_failure_every_call_fails_and_touches_nothing(verb: str) 
         assert len(survivors) >= synced
 
 
+def test_no_failure_of_a_snapshot_but_one_is_a_failure_of_the_journal() -> None:
+    failures: list[type[JournalError] | None] = []
+    for number in itertools.count(1):
+        disk = SimulatedDisk()
+        journal, _ = opened(disk)
+        append_all(journal, PAYLOADS[:6], sync_each=True)
+        journal.snapshot_is_due(LIVE_BYTES)
+        take_snapshot(journal, PAYLOADS[:6])
+        append_all(journal, PAYLOADS[6:8], sync_each=True)
+        last = disk.call_count + number
+        disk.fail(last, OSError(errno.EIO, "EIO"))
+        failures.append(None)
+        try:
+            take_snapshot(journal, PAYLOADS[:8])
+        except (SnapshotFailed, JournalFailed) as error:
+            failures[-1] = type(error)
+        is_over = disk.call_count < last
+        disk.heal()
+        if failures[-1] is not JournalFailed:
+            append_all(journal, PAYLOADS[8:9], sync_each=True)
+            disk.crash()
+            assert payloads_in(disk) == PAYLOADS[:9]
+        if is_over:
+            break
+    assert failures.count(JournalFailed) == 1, "the directory's sync"
+    assert failures.count(SnapshotFailed) > len(PAYLOADS[:8])
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("short_bytes", [1, 2, 44, 45, 46, 500])
 def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
     for number in range(1, 40):
-        disk, client = SimulatedDisk(), Putter()
+        disk = SimulatedDisk()
         disk.shorten(number, "pwrite", short_bytes)
         disk.shorten(number, "pread", short_bytes)
-        client.work(disk)
+        Client().work(disk, PAYLOADS)
         assert payloads_in(disk) == PAYLOADS
 
 
@@ -206,13 +219,10 @@ def test_half_a_frame_on_a_full_disk_leaves_no_trace(
 
 def test_a_file_that_may_not_be_used_is_named_with_its_owner(tmp_path: Path) -> None:
     me = pwd.getpwuid(os.getuid()).pw_name
-    with (
-        pytest.raises(JournalFailed, match=f"Permission denied; it belongs to the user {me}, and"),
-        failing(str(tmp_path), "cannot be read"),
-    ):
-        raise PermissionError(errno.EACCES, "Permission denied")
-    with (
-        pytest.raises(JournalFailed, match=r"Permission denied$"),
-        failing(str(tmp_path / "nowhere"), "cannot be read"),
-    ):
-        raise PermissionError(errno.EACCES, "Permission denied")
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    for path, said in ((tmp_path, f"; it belongs to the user {me}, and"), (tmp_path / "no", "$")):
+        with (
+            pytest.raises(JournalFailed, match=f"Permission denied{said}"),
+            failing(str(path), "cannot be read"),
+        ):
+            raise denied
