@@ -97,25 +97,17 @@ def test_what_cannot_be_synced_is_told_at_its_beginning_or_end_with_the_kernels_
         assert error.errno == errno.EINVAL
 
 
-def test_a_descriptor_that_is_closed_is_refused_at_once_and_the_next_sync_goes_well(
-    kernel: KernelSync, handle: int
-) -> None:
-    closed = os.dup(handle)
-    os.close(closed)
-    with pytest.raises(OSError, match="Bad file descriptor") as caught:
-        kernel.begin(closed)
-    assert caught.value.errno == errno.EBADF
-    kernel.begin(handle)
-    assert kernel.finish(wait=True)
-    assert kernel.error is None
-
-
-def test_a_file_closed_during_its_sync_is_synced_nonetheless(
+def test_a_descriptor_that_is_closed_is_refused_at_once_and_one_that_is_closed_later_synced(
     kernel: KernelSync, tmp_path: Path
 ) -> None:
     with (tmp_path / "short-lived").open("wb") as file:
         file.write(bytes(1 << 20))
         file.flush()
+        closed = os.dup(file.fileno())
+        os.close(closed)
+        with pytest.raises(OSError, match="Bad file descriptor") as caught:
+            kernel.begin(closed)
+        assert caught.value.errno == errno.EBADF
         kernel.begin(file.fileno())
     assert kernel.finish(wait=True)
     assert kernel.error is None
@@ -182,46 +174,22 @@ def test_a_request_names_the_operation_the_file_and_the_event(
     assert rest == [0, 0, 0, 0, aio.TELL_EVENTFD, kernel.fileno()]
 
 
-def test_an_error_of_the_disk_is_told_and_forgotten_with_the_next_sync(
-    kernel: KernelSync, scripted: ScriptedKernel
-) -> None:
-    scripted.answers = [scripted.ends_with(-errno.EIO), scripted.ends_with(0)]
-    kernel.begin(77)
-    assert kernel.finish()
-    assert kernel.error is not None
-    assert (kernel.error.errno, kernel.error.strerror) == (errno.EIO, os.strerror(errno.EIO))
-    kernel.begin(77)
-    assert kernel.finish()
-    assert kernel.error is None
-
-
 @pytest.mark.parametrize("wait", [False, True])
-def test_a_signal_during_the_question_is_no_answer(
+def test_a_signal_is_no_answer_and_an_error_of_the_disk_is_forgotten_with_the_next_sync(
     kernel: KernelSync, scripted: ScriptedKernel, wait: bool
 ) -> None:
-    scripted.answers = [scripted.interrupted] * 3 + [scripted.ends_with(-errno.EIO)]
+    scripted.answers = [scripted.interrupted] * 3
+    scripted.answers += [scripted.ends_with(-errno.EIO), scripted.ends_with(0)]
     kernel.begin(77)
     assert kernel.finish(wait=wait)
     assert kernel.error is not None
-    assert scripted.answers == []
+    assert (kernel.error.errno, kernel.error.strerror) == (errno.EIO, os.strerror(errno.EIO))
+    kernel.begin(77)
+    assert kernel.finish(wait=wait)
+    assert kernel.error is None
 
 
 # --- Where there is none -------------------------------------------------------------------------
-
-
-def test_an_unknown_machine_or_a_process_without_descriptors_has_no_kernel_sync(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def none_left(*_arguments: object) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    machine = os.uname_result(("Unix", "host", "7", "1979", "pdp11"))
-    before = descriptors()
-    for name, answer in (("uname", lambda: machine), ("eventfd", none_left)):
-        with monkeypatch.context() as patched:
-            patched.setattr(os, name, answer)
-            assert open_kernel_sync() is None
-    assert descriptors() <= before, "others may have closed some"
 
 
 class Refusing:
@@ -235,13 +203,20 @@ class Refusing:
         return -1
 
 
-def test_a_kernel_that_refuses_the_queue_leaves_nothing_open(
+def test_where_there_is_no_kernel_sync_nothing_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def none_left(*_arguments: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     unknown = Calls(setup=100_000, destroy=100_000, submit=100_000, getevents=100_000)
+    machine = os.uname_result(("Unix", "host", "7", "1979", "pdp11"))
     before = descriptors()
     with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
         KernelSync(unknown)
-    monkeypatch.setattr(ctypes, "CDLL", Refusing)
-    assert open_kernel_sync() is None
+    lacking = ((os, "uname", lambda: machine), (os, "eventfd", none_left))
+    for module, name, answer in (*lacking, (ctypes, "CDLL", Refusing)):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, answer)
+            assert open_kernel_sync() is None
     assert descriptors() <= before, "others may have closed some"

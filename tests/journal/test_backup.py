@@ -113,16 +113,16 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
     assert min(grown, removed, listed_again) > 2
 
 
-def test_files_are_whole_without_their_preallocated_rest_though_a_checksum_ends_with_a_zero() -> (
-    None
-):
+@pytest.mark.parametrize("torn", [b"", frame(4, 3, b"torn by a kill", number=2)[:-1]])
+def test_files_are_whole_without_the_rest_though_a_checksum_ends_with_a_zero(torn: bytes) -> None:
     payloads = [b"payload", payload_whose_frame_ends_with_a_zero(2, 1), b"further"]
     full = segment_of(payloads[:2])
     last = header(2, 3, synced=2, previous_valid_bytes=len(full))
     last += frame(3, 2, payloads[2], number=2)
     for preallocated in (bytes(0), bytes(1_000), bytes(SEGMENT_BYTES)):
-        disk = disk_with(full + preallocated, last + preallocated)
+        disk = disk_with(full + preallocated, last + torn + preallocated)
         assert copied(disk) == payloads
+        disk.crash()
         copies = [disk.file_bytes(f"{COPY}/{segment_name(number)}") for number in (1, 2)]
         assert copies == [full, last]
         assert payloads_in(disk, COPY) == payloads
@@ -260,13 +260,6 @@ def test_a_long_file_is_synced_in_pieces() -> None:
     assert disk.verb_counts["sync"] - syncs == len(told) + 1
 
 
-def test_the_torn_tail_that_a_kill_leaves_is_not_copied() -> None:
-    whole = segment_of(PAYLOADS[:3])
-    disk = disk_with(whole + frame(4, 3, PAYLOADS[3])[:-1])
-    assert copied(disk) == PAYLOADS[:3]
-    assert disk.file_bytes(f"{COPY}/{path_of(1)[5:]}") == whole
-
-
 # --- What is refused -----------------------------------------------------------------------------
 
 
@@ -321,17 +314,21 @@ def test_a_copy_that_ends_too_early_is_no_backup() -> None:
             made.verify(recovery)
 
 
-def test_a_directory_without_a_log_is_not_backed_up() -> None:
-    disk = disk_of({"lock": b"", "spare-0000000001.log": bytes(100)})
-    with pytest.raises(JournalFailed, match="there is no log in it"):
+@pytest.mark.parametrize(
+    ("files", "error", "why"),
+    [
+        ({"lock": b"", "spare-0000000001.log": b"x"}, JournalFailed, "there is no log in it"),
+        ({"notes.txt": b"", **files_of()}, ForeignFile, r"notes\.txt"),
+    ],
+)
+def test_a_directory_without_a_log_or_not_delayds_is_not_backed_up(
+    files: dict[str, bytes], error: type[JournalError], why: str
+) -> None:
+    disk = disk_of(files)
+    with pytest.raises(error, match=why):
         copied(disk)
     with pytest.raises(FileNotFoundError):
         disk.list_directory(COPY)
-
-
-def test_a_directory_that_is_not_delayds_is_not_backed_up() -> None:
-    with pytest.raises(ForeignFile, match=r"notes\.txt"):
-        copied(disk_of({"notes.txt": b"", **files_of()}))
 
 
 @pytest.mark.parametrize(
@@ -432,13 +429,6 @@ def test_a_power_cut_anywhere_leaves_nothing_that_looks_whole(rng: random.Random
             if outcome == "marked":
                 assert copied(disk) == whole
     assert outcomes == {"nothing", "marked", "whole"}
-
-
-def test_a_backup_that_succeeded_survives_a_power_cut() -> None:
-    disk = disk_of(files_of())
-    whole = copied(disk)
-    disk.crash()
-    assert judged(disk, whole) == "whole"
 
 
 def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from delayd.cli.journal_report import examine
 from delayd.journal.backup import backup
 from delayd.journal.directory import look_first, names_in, take_directory
 from delayd.journal.disk import RealDisk
@@ -14,6 +15,8 @@ from delayd.journal.errors import ForeignFile, JournalFailed
 from delayd.journal.format import END_NAME, LOCK_NAME, VIRTUAL_NAME, segment_name
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import snapshot_name
+from tests.journal.journals import DIRECTORY, opened
+from tests.rigs.disk import SimulatedDisk
 
 NAMES = (segment_name(1), snapshot_name(1), "spare-0000000001.log", END_NAME, LOCK_NAME)
 
@@ -51,6 +54,13 @@ def test_a_link_to_a_file_and_the_directory_of_the_file_system_are_no_obstacle(
     (home / "lost+found").mkdir()
     (home / segment_name(1)).symlink_to(tmp_path / "elsewhere" / "file")
     look_first(RealDisk(), str(home))
+
+
+@pytest.mark.parametrize("is_virtual", [False, True])
+def test_check_says_which_clock_it_is(disk: SimulatedDisk, *, is_virtual: bool) -> None:
+    opened(disk, is_virtual=is_virtual)[0].close()
+    lines = examine(disk, DIRECTORY).lines()
+    assert any(line.startswith("clock      virtual") for line in lines) is is_virtual
 
 
 @pytest.mark.parametrize("points_to", ["file", "nothing"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,25 +96,30 @@ def test_what_of_a_file_is_used_ends_with_the_last_byte_that_is_not_zero(
         assert used_bytes(disk, file) == used
 
 
-def test_creating_over_a_file_empties_it(disk: Disk, home: str) -> None:
-    make_file(disk, f"{home}/a", b"old")
-    disk.close(disk.create(f"{home}/a"))
-    assert read_back(disk, f"{home}/a") == b""
-
-
-def test_renaming_replaces_what_had_the_name(disk: Disk, home: str) -> None:
+def test_creating_over_a_file_empties_it_and_renaming_replaces_what_had_the_name(
+    disk: Disk, home: str
+) -> None:
     make_file(disk, f"{home}/a", b"new")
     make_file(disk, f"{home}/b", b"old")
     disk.rename(f"{home}/a", f"{home}/b")
     assert disk.list_directory(home) == ["b"]
     assert read_back(disk, f"{home}/b") == b"new"
+    disk.close(disk.create(f"{home}/b"))
+    assert read_back(disk, f"{home}/b") == b""
 
 
-def test_a_handle_outlives_the_name_of_its_file(disk: Disk, home: str, file: int) -> None:
+def test_a_handle_outlives_the_name_of_its_file_and_one_for_reading_cannot_write(
+    disk: Disk, home: str, file: int
+) -> None:
     disk.pwrite(file, b"x", 0)
+    handle = disk.open(f"{home}/a")
     disk.unlink(f"{home}/a")
     assert disk.list_directory(home) == []
     assert disk.pread(file, 1, 0) == b"x"
+    with pytest.raises(OSError) as caught:
+        disk.pwrite(handle, b"y", 0)
+    assert caught.value.errno == errno.EBADF
+    disk.close(handle)
 
 
 @pytest.mark.parametrize(
@@ -123,40 +129,6 @@ def test_what_is_not_there_is_an_enoent(disk: Disk, home: str, verb: str) -> Non
     with pytest.raises(OSError) as caught:
         getattr(disk, verb)(f"{home}/nothing")
     assert caught.value.errno == errno.ENOENT
-
-
-def test_a_handle_for_reading_cannot_write(disk: Disk, home: str) -> None:
-    make_file(disk, f"{home}/a", b"x")
-    handle = disk.open(f"{home}/a")
-    with pytest.raises(OSError) as caught:
-        disk.pwrite(handle, b"y", 0)
-    assert caught.value.errno == errno.EBADF
-    disk.close(handle)
-
-
-def test_a_lock_has_one_holder_and_names_it(disk: Disk, home: str) -> None:
-    path = f"{home}/lock"
-    handle = disk.lock(path)
-    for take in (disk.lock, disk.share_lock):
-        with pytest.raises(LockHeldError) as caught:
-            take(path)
-        assert caught.value.holder_pid
-    disk.close(handle)
-    for take in (disk.lock, disk.share_lock):
-        disk.close(take(path))
-    assert disk.list_directory(home) == ["lock"]
-
-
-def test_a_lock_that_is_shared_cannot_be_taken_until_all_have_closed_it(
-    disk: Disk, home: str
-) -> None:
-    disk.close(disk.lock(f"{home}/lock"))
-    first, second = disk.share_lock(f"{home}/lock"), disk.share_lock(f"{home}/lock")
-    for handle in (first, second):
-        with pytest.raises(LockHeldError):
-            disk.lock(f"{home}/lock")
-        disk.close(handle)
-    disk.close(disk.lock(f"{home}/lock"))
 
 
 def test_a_lock_file_that_was_deleted_keeps_nobody_out(disk: Disk, home: str) -> None:
@@ -170,28 +142,27 @@ def test_a_lock_file_that_was_deleted_keeps_nobody_out(disk: Disk, home: str) ->
     disk.close(second)
 
 
-def test_a_directory_is_locked_by_one_or_shared_by_several(disk: Disk, home: str) -> None:
-    handle = disk.lock_directory(home)
-    for is_shared in (False, True):
-        with pytest.raises(LockHeldError):
-            disk.lock_directory(home, is_shared=is_shared)
-    disk.close(handle)
-    handles = [disk.lock_directory(home, is_shared=True) for _ in range(2)]
-    for handle in handles:
-        with pytest.raises(LockHeldError):
-            disk.lock_directory(home)
-        disk.close(handle)
-    disk.close(disk.lock_directory(home))
-
-
-def test_the_lock_of_a_directory_makes_no_file_and_keeps_nobody_from_its_files(
-    disk: Disk, home: str
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_lock_is_of_one_who_may_be_named_or_shared_by_several(
+    disk: Disk, home: str, *, is_file: bool
 ) -> None:
-    handle = disk.lock_directory(home)
-    assert disk.list_directory(home) == []
+    take = partial(disk.lock, f"{home}/lock") if is_file else partial(disk.lock_directory, home)
+    share = partial(disk.share_lock, f"{home}/lock") if is_file else partial(take, is_shared=True)
+    handle = take()
+    assert disk.list_directory(home) == ["lock"] * is_file
+    for refused in (take, share):
+        with pytest.raises(LockHeldError) as caught:
+            refused()
+        assert bool(caught.value.holder_pid) is is_file
     disk.sync_directory(home)
-    disk.close(disk.lock(f"{home}/lock"))
+    if not is_file:  # it keeps nobody from its files
+        disk.close(disk.lock(f"{home}/lock"))
     disk.close(handle)
+    for handle in [share(), share()]:
+        with pytest.raises(LockHeldError):
+            take()
+        disk.close(handle)
+    disk.close(take())
 
 
 def test_unique_bytes_never_repeat(disk: Disk) -> None:
@@ -227,13 +198,12 @@ def test_a_real_lock_of_either_kind_is_found(tmp_path: Path) -> None:
 
 
 def test_real_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
-    disk = RealDisk()
-    disk.make_directory(f"{tmp_path}/journal")
-    disk.close(disk.create(f"{tmp_path}/journal/a"))
-    disk.close(disk.lock(f"{tmp_path}/journal/lock"))
-    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "journal" / "a").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "journal" / "lock").stat().st_mode & 0o777 == 0o600
+    disk, home = RealDisk(), tmp_path / "journal"
+    disk.make_directory(str(home))
+    disk.close(disk.create(f"{home}/a"))
+    disk.close(disk.lock(f"{home}/lock"))
+    modes = [path.stat().st_mode & 0o777 for path in (home, home / "a", home / "lock")]
+    assert modes == [0o700, 0o600, 0o600]
 
 
 @pytest.mark.parametrize("ending", ["", "/"])

@@ -1,10 +1,7 @@
 """The journal as the service uses it: append, sync, rotate, replay, close."""
 
 import copy
-import errno
 import os
-from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,12 +12,10 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame
 from delayd.journal.journal import Journal
-from delayd.journal.segment import Segment
 from delayd.limits import (
     DISK_BLOCK_BYTES,
     JOURNAL_FILES_PER_SEGMENT,
     JOURNAL_PAYLOAD_BYTES_MAX,
-    JOURNAL_SEGMENT_BYTES_MIN,
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_WINDOW_BYTES,
     ZEROED_AHEAD_BYTES,
@@ -114,11 +109,6 @@ def test_a_payload_beyond_the_limit_is_our_own_mistake(journal: Journal) -> None
     append_all(journal, [b"first"])
 
 
-def test_a_segment_below_the_limit_is_our_own_mistake() -> None:
-    with pytest.raises(AssertionError, match="configuration has a higher minimum"):
-        opened(SimulatedDisk(), JOURNAL_SEGMENT_BYTES_MIN - 1)
-
-
 def test_one_append_is_one_write_and_one_sync_one_sync_or_none_where_there_is_nothing_to_do(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -147,18 +137,6 @@ def test_zeros_are_written_ahead_of_many_short_frames_at_once(
     assert payloads_in(disk) == [b"first", *payloads]
 
 
-def test_a_frame_is_written_where_the_disk_has_no_space_for_zeros_behind_it(
-    disk: SimulatedDisk,
-) -> None:
-    journal, _ = opened(disk, JOURNAL_FILES_PER_SEGMENT * ZEROED_AHEAD_BYTES)
-    header_and_zeros = 2
-    disk.fail(header_and_zeros, OSError(errno.ENOSPC, "no space"), "pwrite")
-    append_all(journal, [b"first"], sync_each=True)
-    assert (disk.verb_counts["pwrite"], journal.fresh_starts) == (3, 0)
-    disk.crash()
-    assert payloads_in(disk) == [b"first"]
-
-
 def test_unsynced_segments_are_bounded(journal: Journal) -> None:
     append_all(journal, numbered(50, FITTING - 10))
     assert journal.synced_sequence >= 50 - JOURNAL_UNSYNCED_SEGMENTS_MAX - 1
@@ -180,31 +158,6 @@ def test_frames_appended_during_a_sync_are_not_reported_durable_by_it(payload_by
         survivors = payloads_in(after)
         assert survivors == payloads[: len(survivors)]
         assert len(survivors) >= appended
-
-
-class MeddlingList(deque[Segment]):
-    """Lets frames be appended, to a new segment, right after it was looked at."""
-
-    journal: Journal | None = None
-
-    def __iter__(self) -> Iterator[Segment]:
-        yield from list(super().__iter__())
-        journal, self.journal = self.journal, None
-        if journal:
-            append_all(journal, numbered(2, FITTING - 10))
-
-
-def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    journal._unsynced = segments = MeddlingList(journal._unsynced)
-    segments.journal = journal
-    assert journal.sync() == 1
-    assert journal.appended_sequence == 3
-    assert journal.sync() == 3
-    disk.crash()
-    assert len(payloads_in(disk)) == 3
 
 
 def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None:

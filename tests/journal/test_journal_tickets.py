@@ -5,8 +5,7 @@
 
 import errno
 import random
-import threading
-from typing import Final, cast
+from typing import Final
 
 import pytest
 
@@ -16,25 +15,7 @@ from delayd.limits import JOURNAL_UNSYNCED_SEGMENTS_MAX, JOURNAL_UNSYNCED_SEGMEN
 from tests.journal.journals import START_MS, append_all, opened, payloads_in
 from tests.rigs.disk import SimulatedDisk
 
-EIO: Final = OSError(errno.EIO, "EIO")
-HANG_S_MAX: Final = 60.0
 FILLS_A_FILE: Final = bytes(3_950)
-
-
-@pytest.fixture
-def journal(disk: SimulatedDisk) -> Journal:
-    """A journal whose one file is durably named and has one durable frame."""
-    made, _ = opened(disk)
-    append_all(made, [b"first"], sync_each=True)
-    return made
-
-
-def begun(journal: Journal, *payloads: bytes) -> SyncTicket:
-    """Append these and begin a sync that covers them."""
-    append_all(journal, payloads)
-    ticket = journal.begin_sync()
-    assert ticket is not None
-    return ticket
 
 
 def carry_out(disk: SimulatedDisk, ticket: SyncTicket) -> OSError | None:
@@ -45,63 +26,12 @@ def carry_out(disk: SimulatedDisk, ticket: SyncTicket) -> OSError | None:
     return None
 
 
-def fail_next(disk: SimulatedDisk, verb: str) -> None:
-    disk.fail(disk.verb_counts[verb] + 1, EIO, verb)
-
-
-def left_after_a_power_cut(disk: SimulatedDisk) -> list[bytes]:
-    disk.heal()
-    disk.crash()
-    return payloads_in(disk)
-
-
-# --- When there is one ---------------------------------------------------------------------------
-
-
-class TellingLock:
-    """A lock that tells when somebody has come to wait for it."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self.is_wanted = threading.Event()
-        self.locked = lock.locked
-        self.acquire = lock.acquire
-        self.release = lock.release
-
-    def __enter__(self) -> None:
-        self.is_wanted.set()
-        assert self._lock.acquire(timeout=HANG_S_MAX)
-
-    def __exit__(self, *_exception: object) -> None:
-        self._lock.release()
-
-
-def test_a_thread_that_wants_to_sync_waits_for_the_ticket(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    ticket = begun(journal, b"second")
-    append_all(journal, [b"third"])
-    synced: list[int] = []
-    turn = TellingLock(journal._sync_turn)
-    journal._sync_turn = cast("threading.Lock", turn)
-    thread = threading.Thread(target=lambda: synced.append(journal.sync()), daemon=True)
-    syncs = disk.verb_counts["sync"]
-    thread.start()
-    assert turn.is_wanted.wait(HANG_S_MAX)
-    assert (synced, disk.verb_counts["sync"]) == ([], syncs)
-    assert journal.end_sync(ticket, carry_out(disk, ticket))
-    thread.join(HANG_S_MAX)
-    assert synced == [3]
-    assert left_after_a_power_cut(disk) == [b"first", b"second", b"third"]
-
-
-# --- While it is out -----------------------------------------------------------------------------
-
-
 def test_many_files_gather_without_anybody_waiting_for_the_ticket(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
-    ticket = begun(journal)
+    append_all(journal, [b"first"], sync_each=True)
+    ticket = journal.begin_sync()
+    assert ticket is not None
     syncs = disk.verb_counts["sync"]
     files = JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC + 3
     for number in range(1, files + 1):
@@ -113,9 +43,6 @@ def test_many_files_gather_without_anybody_waiting_for_the_ticket(
     append_all(journal, [FILLS_A_FILE])
     assert not journal.is_behind
     assert journal.synced_sequence > files - JOURNAL_UNSYNCED_SEGMENTS_MAX
-
-
-# --- Whatever happens in between -----------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -133,7 +60,9 @@ def test_what_was_reported_durable_survives_whatever_happens_in_between(rng: ran
             fate = "failed"
         fates[fate] += 1
         acknowledged = journal.synced_sequence
-        survivors = left_after_a_power_cut(disk)
+        disk.heal()
+        disk.crash()
+        survivors = payloads_in(disk)
         assert survivors == appended[: len(survivors)]
         assert len(survivors) >= acknowledged
     assert min(fates.values()) > 5, fates
@@ -147,7 +76,8 @@ def work(journal: Journal, disk: SimulatedDisk, rng: random.Random, appended: li
     fault_share = rng.choice((0.0, 0.02, 0.1))
     for number in range(60):
         if rng.random() < fault_share:
-            fail_next(disk, rng.choice(("pwrite", "sync", "sync", "create", "sync_directory")))
+            verb = rng.choice(("pwrite", "sync", "sync", "create", "sync_directory"))
+            disk.fail(disk.verb_counts[verb] + 1, OSError(errno.EIO, "EIO"), verb)
         what = rng.randrange(4)
         if what == 0 and ticket is None:
             ticket, is_carried_out = journal.begin_sync(), False

@@ -8,11 +8,9 @@ import pytest
 
 from delayd.journal.directory import look_first
 from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
-from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, check_names, segment_name
-from delayd.journal.journal import Journal
+from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, check_names
 from delayd.journal.recovery import RULES, After, Found, LogVerdict, Recovery
 from tests.journal.journals import (
-    CONFIGURED_BYTES,
     DIRECTORY,
     contents_of,
     disk_with,
@@ -75,17 +73,10 @@ COMBINATIONS: Final = list(itertools.product(Found, After))
 MUTE: Final = {Found.FOREIGN, Found.NEWER, Found.MISPLACED}
 
 
-def test_the_table_is_total() -> None:
-    assert set(RULES) == set(itertools.product(Found, After))
-
-
-def test_whatever_had_been_durable_is_never_cut() -> None:
-    verdicts = {RULES[found, After.SYNCED] for found in Found}
-    assert verdicts == {LogVerdict.CORRUPT, LogVerdict.NEWER}
-
-
 @pytest.mark.parametrize(("found", "after"), COMBINATIONS)
-def test_each_situation_gets_the_verdict_of_the_table(found: Found, after: After) -> None:
+def test_each_situation_gets_the_verdict_of_the_table_which_is_carried_out(
+    found: Found, after: After
+) -> None:
     disk = disk_with(*SITUATIONS[found](after))
     before = contents_of(disk)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
@@ -102,14 +93,8 @@ def test_each_situation_gets_the_verdict_of_the_table(found: Found, after: After
     assert recovery.place.found is found
     assert recovery.verdict is verdict
     assert contents_of(disk) == before, "deciding changes nothing"
-
-
-@pytest.mark.parametrize(("found", "after"), COMBINATIONS)
-def test_each_verdict_is_carried_out(found: Found, after: After) -> None:
-    disk = disk_with(*SITUATIONS[found](after))
-    before = contents_of(disk)
-    if RULES[found, after] in {LogVerdict.CORRUPT, LogVerdict.NEWER}:
-        error = JournalVersion if RULES[found, after] is LogVerdict.NEWER else JournalCorrupt
+    if verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}:
+        error = JournalVersion if verdict is LogVerdict.NEWER else JournalCorrupt
         with pytest.raises(error):
             opened(disk)
         disk.crash()
@@ -134,12 +119,6 @@ def refusal(*segments: bytes | None) -> JournalCorrupt:
         opened(disk)
     assert contents_of(disk) == before
     return caught.value
-
-
-def test_a_refusal_names_the_file_the_offset_and_the_reason() -> None:
-    error = refusal(FIRST + b"?" * 50 + frame(4, 3, b"fourth"))
-    assert (error.file, error.offset) == (path_of(1), END)
-    assert str(error).startswith(f"{path_of(1)} at offset {END}: these bytes are no frame; what ")
 
 
 THIRD: Final = frame(3, 2, b"third", number=2)
@@ -194,6 +173,10 @@ def test_bytes_beyond_the_valid_end_of_a_segment_are_void_but_no_frame_goes_acro
     assert payloads_in(disk_with(FIRST + void, CONTINUATION + THIRD)) == [*GOOD, b"third"]
     second = header(2, 3, synced=2, previous_valid_bytes=END - 1)
     assert refusal(FIRST, second).file == path_of(1)
+    # A refusal names the file, the offset and the reason.
+    error = refusal(FIRST + b"?" * 50 + frame(4, 3, b"fourth"))
+    assert (error.file, error.offset) == (path_of(1), END)
+    assert str(error).startswith(f"{path_of(1)} at offset {END}: these bytes are no frame; what ")
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "segment-1.log", "segment-0000000001.log.bak"])
@@ -243,38 +226,22 @@ def test_a_first_segment_with_anything_after_a_lost_header_is_refused() -> None:
     assert refusal(b"", CONTINUATION).offset == 0
 
 
-def test_copies_of_torn_tails_never_replace_each_other() -> None:
+def test_copies_of_torn_tails_never_replace_each_other_and_the_newest_are_kept() -> None:
     disk = disk_with(FIRST + b"one")
-    payloads_in(disk)
-    disk.put_file(path_of(1), FIRST + b"two")
-    payloads_in(disk)
-    copies = {name: content for name, content in contents_of(disk).items() if "torn" in name}
-    assert copies == {
-        f"{segment_name(1)}.torn-{END}": b"one",
-        f"{segment_name(1)}.torn-{END}-2": b"two",
-    }
-
-
-def test_only_the_newest_copies_of_torn_tails_are_kept() -> None:
-    disk = disk_with(FIRST)
     for offset in range(1, 31):
-        disk.put_file(f"{path_of(1)}.torn-{offset * 100}", b"")
-    payloads_in(disk)
-    kept = [name for name in contents_of(disk) if "torn" in name]
-    assert sorted(int(name.rpartition("-")[2]) for name in kept) == [
-        offset * 100 for offset in range(15, 31)
-    ]
-
-
-def test_recovering_twice_gives_the_same_files() -> None:
-    disk = disk_with(FIRST + b"torn")
-    Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-    disk.kill()
+        disk.put_file(f"{path_of(1)}.torn-{offset}", b"")
+    for tail in (b"one", b"two"):
+        disk.put_file(path_of(1), FIRST + tail)
+        payloads_in(disk)
     opened(disk)
     disk.kill()
     once = contents_of(disk)
     opened(disk)
-    assert contents_of(disk) == once
+    assert contents_of(disk) == once, "recovering again gives the same files"
+    copies = {name.partition("-")[2]: once[name] for name in once if "torn" in name}
+    kept = {f"0000000001.log.torn-{offset}": b"" for offset in range(17, 31)}
+    newest = f"0000000001.log.torn-{END}"
+    assert copies == kept | {newest: b"one", f"{newest}-2": b"two"}
 
 
 @pytest.mark.parametrize("begun", range(8))

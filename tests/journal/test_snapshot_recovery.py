@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 from zlib import crc32
 
@@ -14,6 +13,7 @@ from delayd.journal.recovery import BASES, Base, Basis, LogStart, Recovery, Snap
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
 from tests.journal.journals import (
     DIRECTORY,
+    DOCUMENT,
     PUT,
     append_all,
     contents_of,
@@ -28,9 +28,6 @@ from tests.journal.journals import (
     take_snapshot,
 )
 from tests.rigs.disk import SimulatedDisk
-
-DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "internals" / "journal-format.md"
-
 
 FILES: Final = files_of()
 OLDER, NEWEST = snapshot_name(4), snapshot_name(8)
@@ -87,10 +84,6 @@ def log_of(snapshots: SnapshotsFound, log_start: LogStart) -> dict[str, bytes]:
     return log
 
 
-def test_the_table_is_total() -> None:
-    assert set(BASES) == set(itertools.product(SnapshotsFound, LogStart))
-
-
 def test_the_documents_table_is_the_codes() -> None:
     text = DOCUMENT.read_text(encoding="utf-8").split("What a start goes on from")[1]
     rows = [row.split("|")[2:-1] for row in text.splitlines() if row.startswith("| ")][1:7]
@@ -107,11 +100,6 @@ def test_the_documents_table_is_the_codes() -> None:
         assert [words[cell.strip()] for cell in row] == [
             None if basis in refusals else basis for basis in bases
         ]
-
-
-def test_a_gap_behind_what_is_used_is_always_refused() -> None:
-    refusals = {Basis.CORRUPT, Basis.NEWER}
-    assert all(BASES[found, LogStart.GAP] in refusals for found in SnapshotsFound)
 
 
 @pytest.mark.parametrize(("snapshots", "log_start", "leftover"), COMBINATIONS)
@@ -155,16 +143,6 @@ def test_each_situation_gets_what_the_table_says(
 
 def snapshots_of(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: content for name, content in files.items() if name.startswith("snapshot")}
-
-
-def test_recovering_twice_gives_the_same_files_and_payloads() -> None:
-    disk = disk_of(FILES)
-    _, once = opened(disk)
-    disk.kill()
-    files = contents_of(disk)
-    _, twice = opened(disk)
-    assert once == twice == PUT
-    assert contents_of(disk) == files
 
 
 def whole_or_refused(files: dict[str, bytes]) -> bool:
