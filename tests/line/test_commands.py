@@ -45,12 +45,6 @@ def test_no_row_hides_another() -> None:
         assert not second.startswith(first)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_row_is_reached(command: Command) -> None:
-    assert command_of(command.word) == (command, b"")
-    assert command_of(command.word + b"1 x") == (command, b"1 x")
-
-
 def test_a_line_belongs_to_the_first_word_that_it_begins_with(rng: random.Random) -> None:
     for line in random_lines(rng):
         word = first_in(WORDS, line)

@@ -9,10 +9,6 @@ from delayd.line.grammar import parse_put
 from tests.line.test_connection_runs import both
 from tests.rigs.line import Client, LineRig, bytewise, in_pieces
 
-BAD = b"BAD_FORMAT\r\n"
-USED = b"list-tube-used\r\n"
-USING = b"USING default\r\n"
-
 
 def put(key: bytes, body: bytes = b"hi", words: bytes = b"", delay: bytes = b"9") -> bytes:
     return b"put 0 %b 60 %d key=%b%b\r\n%b\r\n" % (delay, len(body), key, words, body)
@@ -21,31 +17,6 @@ def put(key: bytes, body: bytes = b"hi", words: bytes = b"", delay: bytes = b"9"
 @pytest.fixture
 def client() -> Client:
     return LineRig(is_virtual=True).client()
-
-
-# --- Malformed -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"delete-key", b"delete-key default", b"delete-key default a b", b"delete-key  "),
-        *(b"peek-key default \xff", b"peek-key -x a", b"kick-key default a b"),
-        *(b"reschedule-key default a", b"reschedule-key default a x", b"reschedule-key default"),
-        *(b"change 1", b"change x pri=1", b"change 1 pri=x", b"change 1 pri=1 pri=2"),
-        *(b"change 1 foo=1", b"change 1 pri=4294967296", b"change"),
-    ],
-)
-def test_malformed_commands_change_nothing(line: bytes) -> None:
-    client = LineRig().client()
-    client.says(put(b"a"))
-    before = client.says(b"stats-job 1\r\n")
-    refusal = BAD if b" " in line else b"UNKNOWN_COMMAND\r\n"
-    assert client.says(line + b"\r\n" + USED) == refusal + USING
-    assert client.says(b"stats-job 1\r\n") == before
-
-
-# --- Runs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.walk(1, 5)

@@ -1,9 +1,7 @@
-import random
-
 import pytest
 
 from delayd.limits import RESERVE_BATCH_MAX
-from tests.rigs.line import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 
@@ -107,42 +105,3 @@ def test_a_batch_takes_so_many_at_most() -> None:
     reply = client.says(b"reserve-batch 4294967295 0\r\n")
     assert reply.startswith(b"RESERVED_BATCH %d\r\n" % RESERVE_BATCH_MAX)
     assert client.says(b"reserve-batch 1001 0\r\n").startswith(b"RESERVED_BATCH 100\r\n")
-
-
-# --- Any pieces ----------------------------------------------------------------------------------
-
-LINES = (
-    *(PUT, PUT, PUT * 3, b"put 1 0 1 0\r\n\r\n", b"put 0 9 60 2\r\nhixy", b"put 0 0 60 2 \r\n"),
-    *(b"put 0 0 60 30\r\n" + b"y" * 32, b"put 0 0 60 4\r\n\r\n\r\n\r\n", b"put\r\n", b"\r\n"),
-    *(b"reserve\r\n", b"reserve\r\n" * 3, b"reserve-with-timeout 0\r\n", b"reserve-batch 3 0\r\n"),
-    *(b"delete %d\r\n", b"delete %d\r\ndelete 1\r\n", b"release %d 0 0\r\n", b"bury %d 3\r\n"),
-    *(b"kick 2\r\n", b"kick-job %d\r\n", b"touch %d\r\n", b"peek %d\r\n", b"peek-ready\r\n"),
-    *(b"peek-delayed\r\n", b"peek-buried\r\n", b"stats-job %d\r\n", b"stats-tube default\r\n"),
-    *(b"stats\r\n", b"list-tubes\r\n", b"list-tubes-watched\r\n", b"list-tube-used\r\n"),
-    *(b"use a\r\n", b"use default\r\n", b"watch a\r\n", b"ignore a\r\n", b"ignore default\r\n"),
-    *(
-        b"pause-tube a 1\r\n",
-        b"pause-tube a 0\r\n",
-        b"reschedule %d 0.5\r\n",
-        b"reserve-job %d\r\n",
-    ),
-    *(b"put-in-tube b 0 0 60 1\r\nz\r\n", b"z" * 230 + b"\r\n", b"z" * 223 + b"\r\n", b"a\0b\r\n"),
-    b"delete -1\r\n",
-)
-
-
-@pytest.mark.walk(1, 4)
-def test_random_streams_have_the_same_replies_and_effects_in_any_pieces(
-    number: int, rng: random.Random
-) -> None:
-    del number  # of which `rng` knows
-    for _ in range(30):
-        lines = rng.choices(LINES, k=30)
-        stream = b"".join(line.replace(b"%d", b"%d" % rng.randrange(1, 20)) for line in lines)
-        outcomes = []
-        for pieces in ([stream], bytewise(stream), in_pieces(stream, rng)):
-            rig = LineRig(body_bytes_max=20)
-            client = rig.client(out_bytes_max=200)
-            replies = client.says(*pieces) + client.half_closes()
-            outcomes.append((replies, rig.state(), rig.log))
-        assert outcomes[0] == outcomes[1] == outcomes[2], stream

@@ -1,6 +1,7 @@
 """Clients that have to authenticate: tokens, and the scope of each command."""
 
 import random
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -41,10 +42,6 @@ SAMPLES: Final = tuple(
 
 SCOPED: Final = tuple(command for command in COMMANDS if command.scope is not None)
 BY_ID: Final = tuple(command for command in COMMANDS if command.about is About.JOB)
-
-
-def may_stay(client: Client) -> bool:
-    return client.connection.may_stay
 
 
 def sample_of(command: Command) -> bytes:
@@ -192,16 +189,6 @@ def test_a_body_longer_than_any_job_is_thrown_away_too() -> None:
 # --- Showing a token -----------------------------------------------------------------------------
 
 
-def test_a_right_token_is_known_in_any_pieces(rng: random.Random) -> None:
-    rig = LineRig(needs_token=True)
-    said = b"stats\r\nauth %b\r\nlist-tube-used\r\n" % rig.token(Scope.PUT)
-    for _ in range(20):
-        assert (
-            rig.unauthenticated().says(*in_pieces(said, rng))
-            == UNAUTHORIZED + OK + b"USING default\r\n"
-        )
-
-
 def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
     rig = LineRig(needs_token=True)
     user = rig.user(*ALL)
@@ -213,41 +200,35 @@ def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
 # --- Tokens that are good no more ----------------------------------------------------------------
 
 
-def test_a_client_is_welcome_while_its_token_is_good() -> None:
+def who_may_stay(rig: LineRig) -> list[Client]:
+    return [client for client in rig.clients if client.connection.may_stay]
+
+
+def test_a_client_may_stay_while_its_token_is_good_and_lets_it_wait_for_its_jobs() -> None:
     rig = LineRig(needs_token=True)
-    user = rig.user(Scope.PUT)
-    assert may_stay(user)
-    assert may_stay(rig.unauthenticated())
+    user, waiting = rig.user(Scope.PUT), rig.user(Scope.RESERVE, Scope.PUT)
+    unknown = rig.unauthenticated()
+    waiting.says(b"reserve\r\n")
+    assert who_may_stay(rig) == [user, waiting, unknown]
+    rig.entries[1] = replace(rig.entries[1], scopes=frozenset({Scope.PUT}))
+    rig.reload()
+    assert who_may_stay(rig) == [user, unknown]
     rig.entries.clear()
     rig.reload()
-    assert not may_stay(user)
+    assert who_may_stay(rig) == [unknown]
 
 
 def test_a_token_whose_time_is_past_is_good_no_more() -> None:
     rig = LineRig(needs_token=True)
     token = rig.token(Scope.PUT, not_after_s=EPOCH_MS // 1_000)
-    user = rig.unauthenticated()
+    user, unknown = rig.unauthenticated(), rig.unauthenticated()
     assert user.says(b"auth %b\r\n" % token) == OK
-    assert may_stay(user)
+    assert who_may_stay(rig) == [user, unknown]
     rig.wall_ms += 1_001
-    assert not may_stay(user)
-    unknown = rig.unauthenticated()
+    assert who_may_stay(rig) == [unknown]
     assert unknown.says(b"auth %b\r\n" % token) == UNAUTHORIZED
     assert unknown.in_full.startswith(b"UNAUTHORIZED the token expired at 20")
     assert unknown.says(b"auth %bA\r\n" % token[:-1]) == unknown.in_full == UNAUTHORIZED
-
-
-def test_a_client_that_waits_for_jobs_it_may_no_longer_have_is_not_welcome() -> None:
-    rig = LineRig(needs_token=True)
-    user = rig.user(Scope.RESERVE, Scope.PUT)
-    user.says(b"reserve\r\n")
-    assert may_stay(user)
-    (entry,) = rig.entries
-    rig.entries = [
-        type(entry)(entry.id, entry.name, entry.sha256, frozenset({Scope.PUT}), ("*",), 0)
-    ]
-    rig.reload()
-    assert not may_stay(user)
 
 
 # --- Tubes ---------------------------------------------------------------------------------------

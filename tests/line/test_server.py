@@ -8,7 +8,7 @@ import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
 from delayd.line import replies
-from tests.rigs.line_sockets import ServerRig, heard, is_cut_off, reset
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000
@@ -163,37 +163,6 @@ def test_a_client_that_goes_without_reading_gives_back_what_it_held(rig: ServerR
     assert heard(other).startswith(b"RESERVED 1 ")
 
 
-def test_a_client_that_goes_in_the_turn_in_which_it_gets_a_job_gives_it_back(
-    rig: ServerRig,
-) -> None:
-    for wait in (b"reserve\r\n", b"reserve-batch 9 9\r\n", b"reserve\r\nuse a\r\n" + PUT):
-        producer, worker = rig.client(), rig.client()
-        rig.says(worker, wait)
-        producer.sendall(PUT)
-        reset(worker)
-        rig.turn_until_quiet(some=True)
-        rig.says(producer, b"reserve\r\n")
-        assert b"RESERVED " in heard(producer)
-        rig.says(producer, b"quit\r\n")
-        rig.says(rig.client(), b"delete 1\r\ndelete 2\r\ndelete 3\r\nquit\r\n")
-        assert not rig.clients
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("size", [1, 100_000])
-def test_what_was_said_over_a_unix_socket_before_it_was_closed_is_carried_out(
-    unix_rig: ServerRig, size: int
-) -> None:
-    client, other = unix_rig.client(), unix_rig.client()
-    puts = max(1, size // len(PUT))
-    client.sendall(b"reserve-with-timeout 0\r\n" + PUT * puts + b"reserve\r\n" * 3)
-    client.close()
-    unix_rig.turn_until_quiet(some=True)
-    assert len(unix_rig.clients) == 1
-    unix_rig.says(other, b"stats-tube default\r\n")
-    assert b"current-jobs-ready: %d\n" % puts in heard(other)
-
-
 def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: ServerRig) -> None:
     workers = [rig.client() for _ in range(5)]
     rig.says(workers[2], PUT + b"reserve\r\n")
@@ -249,28 +218,6 @@ def test_the_input_of_a_client_that_has_ended_is_read_in_pieces(rig: ServerRig) 
 
 
 # --- Coming --------------------------------------------------------------------------------------
-
-
-def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(rig: ServerRig) -> None:
-    served = rig.client()
-    waiting = [socket.socket() for _ in range(3)]
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-        for client in waiting:
-            client.connect(rig._listener.getsockname())
-        rig.turn_until_quiet(some=True)
-        rig.says(served, b"list-tube-used\r\n")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert heard(served) == b"USING default\r\n"
-    for client in waiting:
-        client.settimeout(60)
-        assert is_cut_off(client)
-        client.close()
-    rig.says(rig.client(), b"quit\r\n")
 
 
 def test_when_no_descriptor_can_be_given_up_nobody_is_listened_to_for_a_second(

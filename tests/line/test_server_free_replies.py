@@ -19,23 +19,14 @@ DELAYED_PUT: Final = b"put 0 1 60 1\r\nx\r\n"
 RESERVED: Final = b"RESERVED %d 1\r\nx\r\n"
 
 
-@pytest.fixture
-def producer(rig: ServerRig) -> socket.socket:
-    return rig.client()
-
-
-@pytest.fixture
-def consumer(rig: ServerRig) -> socket.socket:
-    return rig.client()
-
-
 # --- What must wait ------------------------------------------------------------------------------
 
 
 def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
-    rig: ServerRig, producer: socket.socket, consumer: socket.socket
+    rig: ServerRig,
 ) -> None:
     """The consumer waits again, and gets what another puts when its own wait has ended."""
+    producer, consumer = rig.client(), rig.client()
     rig.says(consumer, b"reserve\r\nreserve\r\n")
     other = rig.client()
     rig.says(other, b"watch other\r\nignore default\r\nreserve\r\n" + PUT)

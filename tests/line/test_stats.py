@@ -128,16 +128,6 @@ def test_the_figures_of_the_log_are_in_their_places() -> None:
     assert report["binlog-max-size"] == 13
 
 
-def test_strings_are_quoted_and_numbers_are_plain() -> None:
-    quoted = {"version", "hostname", "os", "platform", "delayd-version"}
-    bare = {"draining", "id", "rusage-utime", "rusage-stime"}
-    for key, value in rows(LineRig().client().says(b"stats\r\n")):
-        if key in quoted:
-            assert re.fullmatch(r'"[^"\n]+"', value)
-        elif key not in bare:
-            assert re.fullmatch(r"[0-9]+", value), key
-
-
 def test_strings_of_1_12_are_bare() -> None:
     client = LineRig(compat=Compat.V1_12).client()
     told = dict(rows(client.says(b"stats\r\n")))
