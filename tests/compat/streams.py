@@ -207,20 +207,17 @@ class Commands:
     def typo(self) -> bytes:
         """A command word cut short, extended or misspelt; none of them is a put with a body."""
         word = self.rng.choice(WORDS)
-        match self.rng.randrange(6):
-            case 0:
-                line = word[: self.rng.randrange(len(word))]
-            case 1:
-                line = word + self.rng.choice(("x", "-", " ", "\t", "s", "-x", " x", "/"))
-            case 2:
-                line = self.rng.choice((" ", "\t", "x")) + word
-            case 3:
-                line = word.swapcase()
-            case 4:
-                spot = self.rng.randrange(len(word))
-                line = word[:spot] + self.rng.choice("qZ-") + word[spot + 1 :]
-            case _:
-                line = self.rng.choice(("", " ", "nonsense", "put", "kick", "pause-tubea 0", "é"))
+        spot = self.rng.randrange(len(word))
+        line = self.rng.choice(
+            (
+                word[:spot],
+                word + self.rng.choice(("x", "-", " ", "\t", "s", "-x", " x", "/")),
+                self.rng.choice((" ", "\t", "x")) + word,
+                word.swapcase(),
+                word[:spot] + self.rng.choice("qZ-") + word[spot + 1 :],
+                self.rng.choice(("", " ", "nonsense", "put", "kick", "pause-tubea 0", "é")),
+            )
+        )
         # A lone `reserve` is not a typo, and `quit...` belongs to the caller.
         return self._line("reservex" if line == "reserve" else line)
 

@@ -6,7 +6,6 @@ The committed files were written by Debian's beanstalkd 1.12 with `-s 4096`, and
 import random
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,7 +28,6 @@ from tests.rigs.engine import played
 KEPT: Final = Path(__file__).parent / "binlogs" / "beanstalkd-1.12"
 LONGEST_S: Final = 2**32 - 1
 SEGMENT_BYTES: Final = 1 << 20
-SMALL_FILES: Final = ("-s", "4096")
 
 Capture = pytest.CaptureFixture[str]
 
@@ -58,18 +56,6 @@ EXPECTED: Final = {
     # A reservation is not written when it happens; this one was, when the job was copied on.
     10: Seen("bills", b"in somebody's hands", ttr_ms=100_000, tally=Tally(0, reserves=1)),
 }
-
-
-def killed_with_files(directory: Path, work: Callable[[LineClient], None]) -> None:
-    """Let a beanstalkd keep its binlog there while `work` is done, and kill it."""
-    directory.mkdir()
-    server = servers.beanstalkd("-b", str(directory), *SMALL_FILES)
-    try:
-        with LineClient(server.address) as client:
-            work(client)
-            server.kill()
-    finally:
-        server.stop()
 
 
 def imported(binlog_dir: Path, data_dir: Path) -> Engine:
@@ -193,7 +179,11 @@ def test_imported_jobs_are_what_a_restarted_beanstalkd_has(
 ) -> None:
     needs_beanstalkd()
     binlog_dir = tmp_path / "binlog"
-    killed_with_files(binlog_dir, lambda client: walk(client, rng))
+    binlog_dir.mkdir()
+    with servers.beanstalkd("-b", str(binlog_dir), "-s", "4096") as server:
+        with LineClient(server.address) as client:
+            walk(client, rng)
+        server.kill()
     assert compare_with_a_restart(binlog_dir, tmp_path, 200) > 20
 
 
