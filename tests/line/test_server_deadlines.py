@@ -50,3 +50,13 @@ def test_what_has_arrived_and_was_not_read_yet_is_read_before_anybody_is_cut_off
     rig.end_turn()
     assert heard(client) == b"USING default\r\n"
     assert rig.clients
+
+
+def test_a_second_in_which_clients_are_not_listened_to_does_not_count(rig: ServerRig) -> None:
+    client = rig.client()
+    rig.says(client, b"list-")
+    for _ in range(100):
+        rig.elapsed_ms += 1_000
+        rig.poller.serve(rig.poller.poll(0, hears_clients=False))
+    rig.says(client, b"tube-used\r\n")
+    assert heard(client) == b"USING default\r\n"

@@ -116,6 +116,8 @@ def test_the_statistics_of_the_server_are_beanstalkds() -> None:
         "id": f"d{14 * '0'}d",
     }
     assert {key: values[key] for key in expected} == expected
+    machine = [values[name] for name in ("hostname", "os", "platform")]
+    assert all(re.fullmatch(r'"[^"\n]+"', text) for text in machine)
 
 
 def test_the_figures_of_the_log_are_in_their_places() -> None:

@@ -168,9 +168,10 @@ async def delivered(
     serve: "Serve",
     sink_to: "Callable[[int], Sink]",
     due: DueJob,
+    tls: ssl.SSLContext | None = None,
 ) -> "AttemptEnd":
     """What becomes of an attempt at a server, whose port the sink is made with."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     sink = sink_to(server.sockets[0].getsockname()[1])
     end = await sink.deliver(due)
     await sink.close()

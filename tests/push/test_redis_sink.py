@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
@@ -11,8 +12,10 @@ from redis import exceptions
 
 from benchmarks.receivers import KINDS
 from delayd.fields import Invalid
+from delayd.net import tls
 from delayd.push.redis_sink import RedisSink, redis_sink
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result, Sink
+from tests.access.handshakes import Authority
 from tests.push.receiver import delivered
 from tests.push.test_sinks import JOB
 
@@ -213,7 +216,8 @@ ENDLESS: Final = {
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_a_server_that_sends_without_end_is_cut_off(kind: str) -> None:
+async def test_a_server_that_sends_without_end_is_cut_off(tmp_path: Path, kind: str) -> None:
+    authority, is_secure = Authority(tmp_path), kind == "bulk"  # one of them over TLS
     first, again, _ = KINDS[kind]
     sent: list[int] = []
 
@@ -228,9 +232,13 @@ async def test_a_server_that_sends_without_end_is_cut_off(kind: str) -> None:
         writer.transport.abort()
 
     def sink_at(port: int) -> Sink:
-        return redis_sink("orders", {"url": f"redis://localhost:{port}", "list": "due"})
+        where: dict[str, object] = {"url": f"redis{'s' * is_secure}://localhost:{port}"}
+        if is_secure:
+            where["ca"] = authority.path
+        return redis_sink("orders", {**where, "list": "due"})
 
-    end = await delivered(serve, sink_at, JOB)
+    server_tls = tls.server_context(authority.files()) if is_secure else None
+    end = await delivered(serve, sink_at, JOB, server_tls)
     assert sum(sent) < 10_000_000  # of twenty: the rest nobody has taken
     error = ENDLESS[kind]
     if error is None:
