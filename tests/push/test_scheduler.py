@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from delayd import limits
-from delayd.push.breaker import BreakerState, Probe
+from delayd.push.breaker import BreakerState
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from tests.fact_rows import Fact, rows
 from tests.facts.rows import run
@@ -97,46 +97,6 @@ def rounds(bench: PushBench, down: Container[str], seconds: float) -> Counter[st
             bench.ended((call for call in calls if call.topic in down), OUTAGE)
         bench.go(0.5)
     return made
-
-
-def many_topics(bench: PushBench, jobs: int, **push: object) -> list[str]:
-    """Topics that send their jobs to one host, where the first has failed already."""
-    names = [f"t{number}" for number in range(30)]
-    for name in names:
-        bench.sends(name, "a", push=push)
-    bench.down(names[0])
-    for name in names[1:]:
-        bench.fill(name, jobs)
-    return names
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("push", [{}, {"concurrency": 20}])
-def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
-    bench: PushBench, push: dict[str, object]
-) -> None:
-    names = many_topics(bench, 20, **push)
-    for _ in names[1:]:
-        (call,) = bench.begun()
-        assert bench.scheduler.in_flight == 1
-        assert (call.probe, call.is_spared) == (Probe.FIRST, True)
-        bench.ended([call], OUTAGE)
-    assert bench.take() == []
-    assert bench.breakers() == [0, len(names), 0]
-    made = rounds(bench, names, 62)
-    assert made.total() == 5, "one probe for all of them after 1, 2, 4, 8 and 16 s"
-    assert len(made) == 5, "of another topic each"
-
-
-def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs(bench: PushBench) -> None:
-    many_topics(bench, 3, concurrency=5)
-    calls = bench.begun()
-    for _ in range(3 * limits.BREAKER_FIRST_PROBES_MAX):
-        bench.go(limits.BREAKER_FIRST_PROBE_MS / 1_000)
-        calls += [call for call in bench.begun() if call.probe is Probe.FIRST]
-    assert len(calls) == len({call.topic for call in calls}) == limits.BREAKER_FIRST_PROBES_MAX
-    bench.ended(calls[:1], OUTAGE)
-    assert len(bench.take()) == 1
 
 
 @pytest.mark.thorough

@@ -509,30 +509,22 @@ async def test_a_connection_whose_peer_never_reads_ends_soon_after_its_call(
 
 
 async def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
-    connections = Connections(EgressRules(), 1_000, VERIFIED)
     loop = asyncio.get_running_loop()
-    assert all(connections._keeps(f"https://{n}") for n in range(limits.PUSH_ORIGINS_KEPT_MAX))
-    assert not connections._keeps("https://one.more")
-    assert connections._keeps("https://0")
-    later = loop.time() + 3_600
-    loop.time = lambda: later  # type: ignore[method-assign]
-    assert connections._keeps("https://one.more")
-    assert connections._keeps("https://1")
-    assert len(connections._kept) == limits.PUSH_ORIGINS_KEPT_MAX
-    del loop.time
-    await connections.close()
-
-
-async def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
     async with Receiver() as receiver:
         connections = Connections(rules(receiver), 1_000, VERIFIED, FakeDns())
-        for number in range(limits.PUSH_ORIGINS_KEPT_MAX):
-            connections._keeps(f"https://{number}")
+        assert all(connections._keeps(f"https://{n}") for n in range(limits.PUSH_ORIGINS_KEPT_MAX))
+        assert connections._keeps("https://0")
         for _ in range(2):
             await connections.ask(receiver.url(""), HEAD, b"")
+        assert [got.headers.get("connection") for got in receiver.got] == ["close", "close"]
+        assert receiver.connections == 2
+        later = loop.time() + 3_600
+        loop.time = lambda: later  # type: ignore[method-assign]
+        assert connections._keeps("https://one.more")
+        assert connections._keeps("https://1")
+        assert len(connections._kept) == limits.PUSH_ORIGINS_KEPT_MAX
+        del loop.time
         await connections.close()
-    assert [got.headers.get("connection") for got in receiver.got] == ["close", "close"]
-    assert receiver.connections == 2
 
 
 async def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
