@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Reason
 from delayd.core.operations import ack, attempts, change, put, sessions, topics, waiting
@@ -112,6 +113,13 @@ class Bench(EngineWorld):
             self._rig.close(gone)
         else:
             self._do(sessions.leave, self._worker, Reason.UNDELIVERED, self._rig.now_ms)
+
+    def back(self) -> None:
+        """Let all come back that ended sessions held."""
+        tasks = BackgroundTasks(self.engine)
+        while tasks.has_more:
+            tasks.step(self._rig.now_ms)
+            check(self.engine)
 
     def consume_no_more(self) -> None:
         self._do(sessions.stop_consuming, self._worker)

@@ -5,9 +5,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.push import reserve_call, take_fresh
-from delayd.core.operations.waiting import serve_waiting
 from delayd.core.policy import Policy
 from delayd.core.targets import Target, pack_own
 from tests.core.check import check
@@ -35,18 +33,6 @@ def target(request: pytest.FixtureRequest, rig: EngineRig) -> bytes:
     return bytes(request.param)
 
 
-def test_a_call_takes_the_log_space_of_a_reservation(rig: EngineRig, target: bytes) -> None:
-    rig.put_many(2, "mail", target=target)
-    space = rig.engine.log_space
-    space.limit(RESERVE_COST_BYTES - 1, lambda *_: 0)
-    assert calls(rig) == []
-    assert space.is_short
-    space.limit(2 * RESERVE_COST_BYTES, lambda *_: 0)
-    serve_waiting(rig.engine, rig.now_ms)
-    assert calls(rig) == [1, 2]
-    assert space.free_bytes == 0
-
-
 def test_a_cleared_topic_is_swept_in_small_steps(rig: EngineRig, target: bytes) -> None:
     rig.put_many(200, "mail", target=target)
     rig.put_many(200, "mail", target=target and B)
@@ -72,12 +58,3 @@ def test_nothing_is_left_of_a_topic_that_vanished(rig: EngineRig) -> None:
         rig.delete(rig.client(), job_id)
         assert "gone" not in rig.engine.store.topics.by_name
         assert (lanes.fresh, lanes.heard, lanes.resting) == ({}, set(), {})
-
-
-def test_after_a_restart_each_origin_has_its_lane(rig: EngineRig) -> None:
-    for own in (A, B, A):
-        rig.put(target=own)
-    rig.restart()
-    assert sorted(origin for _, origin in take_fresh(rig.engine)) == [
-        *(b"https://a.example", b"https://b.example:8443")
-    ]

@@ -7,19 +7,20 @@ import pytest
 
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
+from delayd.core.errors import DelayTooLong
 from delayd.core.job_parts import FIXED_END, Flag, wall_of
-from delayd.core.job_record import DUE_AT, FLAGS_AT, U64, State
+from delayd.core.job_record import DUE_AT, FLAGS_AT, U64
 from delayd.core.log_records import Kind, UnknownRecord
-from delayd.core.operations.tick import next_deadline, reach
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs
 from delayd.core.transitions import came_due
-from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
+from delayd.limits import WALL_STEPS_MAX
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig
 
 HOUR_MS: Final = 3_600_000
 NOW_MS: Final = 1_700_000_000_000
@@ -34,32 +35,18 @@ def rig() -> EngineRig:
     return EngineRig(time_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("tick_ms", [1, 10, 1000])
-@pytest.mark.parametrize("offset_ms", [0, 5, -5, HOUR_MS, IN_2106_MS, -NOW_MS + IN_1970_MS])
-def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
-    tick_ms: int, offset_ms: int
-) -> None:
-    rig = EngineRig(time_ms=NOW_MS, tick_ms=tick_ms)
-    follow_wall(rig.engine, offset_ms)
-    rig.put(due_wall_ms=NOW_MS + offset_ms + 2_500)
-    due_ms = -(-(NOW_MS + 2_500) // tick_ms) * tick_ms
-    for time_ms, state in ((due_ms - 1, State.DELAYED), (due_ms, State.READY)):
-        rig.run(time_ms)
-        assert rig.view(1).state is state
-    rig.agree_with_the_log()
-
-
-def test_the_latest_moment_is_the_end_of_the_year_9999(rig: EngineRig) -> None:
-    rig.put(due_wall_ms=WALL_MS_MAX)
-    rig.set_wall(IN_1970_MS)
-    assert rig.view(1).left_ms == WALL_MS_MAX - IN_1970_MS
-    rig.agree_with_the_log()
-
-
 def test_coming_due_keeps_the_moment(rig: EngineRig) -> None:
     rig.put(due_wall_ms=NOW_MS + 5)
     assert wall_of(came_due(rig.record(1))) == NOW_MS + 5
     assert U64.unpack_from(rig.record(1), DUE_AT) == (NOW_MS + 5,)
+
+
+def test_a_delay_and_a_moment_that_are_too_far_are_told_apart(rig: EngineRig) -> None:
+    rig.set_policy(delay_ms_max=HOUR_MS)
+    for delay_ms, wall_ms in ((HOUR_MS + 1, None), (0, NOW_MS + HOUR_MS + 1)):
+        with pytest.raises(DelayTooLong) as refused:
+            rig.put(delay_ms=delay_ms, due_wall_ms=wall_ms)
+        assert refused.value.is_moment == (wall_ms is not None)
 
 
 # --- The log -------------------------------------------------------------------------------------
@@ -110,14 +97,6 @@ def unranked(said: tuple[str | int | bytes | None, ...]) -> tuple[str | int | by
     return said
 
 
-def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did(rig: EngineRig) -> None:
-    rig.put(delay_ms=5)
-    rig.set_wall(IN_2106_MS)
-    rig.put(delay_ms=5)
-    copied = SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE)
-    assert Kind.OFFSET not in kinds_of(rig.take_log()[0] + copied)
-
-
 def test_a_job_whose_offset_no_record_says_and_flags_without_their_parts_are_refused(
     rig: EngineRig,
 ) -> None:
@@ -136,38 +115,6 @@ def test_a_job_whose_offset_no_record_says_and_flags_without_their_parts_are_ref
             Replay(Engine(start_ms=0)).play(changed)
         with pytest.raises(UnknownRecord, match=short):
             list(Dump().records(changed))
-
-
-# --- Restarts ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step_ms", [0, HOUR_MS, -HOUR_MS, -NOW_MS + IN_1970_MS])
-def test_the_clock_was_set_while_the_daemon_was_stopped(rig: EngineRig, step_ms: int) -> None:
-    absolute_id = rig.put(due_wall_ms=NOW_MS + 2 * HOUR_MS)
-    relative_id = rig.put(delay_ms=2 * HOUR_MS)
-    # As SystemClock.resume carries delayd time on: by the wall clock, never backwards.
-    wall_ms, start_ms = NOW_MS + step_ms, NOW_MS + max(0, step_ms)
-    rig.restart()
-    reach(rig.engine, PlayedMs(start_ms))
-    follow_wall(rig.engine, wall_ms - start_ms)
-    rig.run(start_ms)
-    assert rig.view(absolute_id).left_ms == NOW_MS + 2 * HOUR_MS - wall_ms
-    assert rig.view(relative_id).left_ms == NOW_MS + 2 * HOUR_MS - start_ms
-    rig.agree_with_the_log()
-
-
-def test_a_restart_in_the_middle_of_placing_arrives_at_the_same(rig: EngineRig) -> None:
-    for seconds in range(400):
-        rig.put(due_wall_ms=NOW_MS + 1_000 * seconds)
-    follow_wall(rig.engine, 200_000)
-    for _ in range(3):
-        assert rig.advance(NOW_MS)
-    assert rig.engine.store.wall_times.layers
-    rig.agree_with_the_log()
-    rig.restart()
-    assert not rig.engine.store.wall_times.layers
-    assert rig.engine.store.wall_times.count == 199
-    rig.agree_with_the_log()
 
 
 # --- Slices --------------------------------------------------------------------------------------

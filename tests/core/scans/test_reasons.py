@@ -2,12 +2,9 @@
 
 import pytest
 
-from delayd.core.job_record import State
 from delayd.core.operations.change import bury_waiting, kick_job
-from delayd.core.reasons import normalised, reason_id, reason_of
-from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.reasons import normalised
 from delayd.core.scans.reasons import DeadReasons
-from delayd.core.scans.scan import Wanted
 from delayd.limits import PASS_ACTION_COST, REASONS_KEPT_MAX, REASONS_SHOWN_MAX
 from tests.rigs.engine import EngineRig
 
@@ -96,30 +93,3 @@ def test_one_that_is_buried_again_meanwhile_counts_once() -> None:
     while not reasons.step(PASS_ACTION_COST * 10, rig.now_ms):
         pass
     assert reasons.jobs == 40
-
-
-def test_a_job_that_is_buried_as_in_beanstalkd_has_a_reason() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    rig.put()
-    rig.bury(me, rig.reserve(me))
-    assert [group.reason for group in reasons_of(rig).groups()] == ["buried"]
-    record = rig.engine.store.jobs.get(1)
-    assert record is not None
-    assert reason_of(record) == "buried"
-    rig.put()
-    waiting = rig.engine.store.jobs.get(2)
-    assert waiting is not None
-    assert reason_of(waiting) == ""
-
-
-def test_those_of_a_reason_are_redriven_and_no_others() -> None:
-    rig = EngineRig()
-    for number in range(300):
-        buried(rig, f"order {number} is gone" if number % 3 else "busy")
-    wanted = Wanted(frozenset({State.BURIED}), reason=reason_id("buried: order # is gone"))
-    bulk = Bulk(rig.engine, "default", wanted, Action.kick())
-    while not bulk.step(100, rig.now_ms):
-        pass
-    assert bulk.done == 200
-    assert [group.reason for group in reasons_of(rig).groups()] == ["buried: busy"]
