@@ -1,5 +1,7 @@
 """A wheel with an owner as simple as can be, and the model that it is compared with."""
 
+from collections.abc import Sequence
+
 from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 
 NO_LIMIT = 1 << 62
@@ -25,6 +27,10 @@ class Owned:
         assert entry not in self.due_ms
         self.due_ms[entry] = due_ms
         return self.wheel.insert(entry, due_ms, self.now_ms)
+
+    def insert_run(self, entries: Sequence[int], due_ms: int) -> bool:
+        self.due_ms.update(dict.fromkeys(entries, due_ms))
+        return self.wheel.insert_run(entries, due_ms, self.now_ms)
 
     def cancel(self, *entries: int) -> None:
         for entry in entries:

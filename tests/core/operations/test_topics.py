@@ -31,3 +31,14 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
     assert next_deadline(rig.engine) is None
     assert not timers._rows
     check(rig.engine)
+
+
+def test_topics_vanish_in_the_order_in_which_a_run_empties_them(rig: EngineRig) -> None:
+    """The last topic of the listing takes the place of one that vanishes, so the order shows."""
+    for name in "aabcd":
+        rig.put(name)
+    me = rig.client()
+    for job_id in (1, 2, 3):
+        rig.reserve_job(me, job_id)
+    rig.delete_batch(me, [1, 3, 2])
+    assert [topic.name for topic in rig.engine.store.topics.listing] == ["default", "c", "d"]

@@ -1,9 +1,8 @@
 import random
-from itertools import pairwise
 
 import pytest
 
-from delayd.core.wheel.buckets import LEVELS_MAX, BucketQueue, Level, expiration_of, level_of
+from delayd.core.wheel.buckets import BucketQueue
 from delayd.core.wheel.sweep import Sweep
 from delayd.limits import (
     SWEEP_BUCKET_COST,
@@ -23,49 +22,10 @@ def tolerated(owned: Owned, most_held: int) -> int:
     return held + SWEEP_SLACK_ENTRIES + most_held // SWEEP_ENTRIES_PER_CANCEL + 100
 
 
-def test_keys_sort_by_expiration_and_then_from_the_highest_level_down() -> None:
-    keys = [
-        expiration_ms * 128 + Level(number, 1, 20).rank
-        for expiration_ms in (400, 401, 2**64)
-        for number in (64, 3, 2, 1)
-    ]
-    assert keys == sorted(keys)
-    assert [(expiration_of(key), level_of(key)) for key in keys[:5]] == [
-        (400, 64),
-        (400, 3),
-        (400, 2),
-        (400, 1),
-        (401, 64),
-    ]
-    assert expiration_of(51_324) == expiration_of(51_326) == 400
-    assert (level_of(51_324), level_of(51_326)) == (3, 1)
-    assert level_of(0) == LEVELS_MAX
-
-
-def test_a_queue_finds_the_key_before_and_keeps_its_order() -> None:
-    queue = BucketQueue()
-    assert [queue.open(key)[1] for key in (20, 30, 10)] == [True, False, True]
-    for key in (10, 20, 30):
-        queue.by_key[key].append(1)
-    queue.check()
-    assert [queue.key_before(key) for key in (31, 30, 25, 20, 10)] == [30, 20, 20, 10, None]
-    queue.drop(20)
-    assert queue.take(0)[0] == 10
-    queue.check()
-    assert queue.keys == [30]
-    queue.open_for([(40, 7), (20, 8), (30, 9), (40, 10)])
-    queue.check()
-    assert {key: bucket.tolist() for key, bucket in queue.by_key.items()} == {
-        20: [8],
-        30: [1, 9],
-        40: [7, 10],
-    }
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("wheel_size", [2, 20, 256])
-@pytest.mark.parametrize("run", [1, 100, 2_000])
+@pytest.mark.parametrize(("wheel_size", "run"), [(2, 1), (20, 100), (256, 2_000)])
 def test_mass_cancel_frees_the_memory(wheel_size: int, run: int, rng: random.Random) -> None:
+    """Also while somebody asks for the soonest."""
     owned = Owned(1, wheel_size)
     for entry in range(20_000):
         owned.insert(entry, rng.randrange(1, HOUR_MS))
@@ -74,6 +34,7 @@ def test_mass_cancel_frees_the_memory(wheel_size: int, run: int, rng: random.Ran
     for first in range(0, 20_000, run):
         owned.cancel(*order[first : first + run])
         if first % 1000 == 0:
+            owned.wheel.soonest(1)
             assert owned.held() <= tolerated(owned, 20_000)
     assert owned.held() <= tolerated(owned, 2 * SWEEP_SLACK_ENTRIES)
     owned.check()
@@ -150,19 +111,6 @@ def test_many_jobs_rescheduled_in_turn_within_a_bucket_do_not_fill_the_memory() 
     assert len(owned.run()) == jobs
 
 
-@pytest.mark.thorough
-def test_a_debounced_job_is_kept_a_bounded_number_of_times_while_the_clock_moves() -> None:
-    owned = Owned(1, 20)
-    for now_ms in range(60_000):
-        owned.advance(now_ms)
-        if now_ms:
-            owned.reschedule(1, now_ms + 9000)
-        else:
-            owned.insert(1, 9000)
-    assert owned.held() < 4 * SWEEP_SLACK_ENTRIES
-    assert owned.run() == [(59_999 + 9000, 1)]
-
-
 def test_a_bucket_that_comes_due_under_the_broom_loses_and_repeats_nothing() -> None:
     owned = Owned(1, 20)
     jobs = 10 * SWEEP_CHUNK_ENTRIES
@@ -192,43 +140,3 @@ def test_twins_are_hunted_within_a_bucket_and_left_alone_across_buckets() -> Non
         assert removed <= 3
     assert [bucket.tolist() for bucket in queue.by_key.values()] == [[1, 2], [2, 1, 3]]
     assert removed == 3
-
-
-def test_inserts_go_on_while_their_bucket_is_swept() -> None:
-    owned = Owned(1, 20)
-    fresh = iter(range(1 << 40, 1 << 41))
-    for entry in range(8 * SWEEP_CHUNK_ENTRIES):
-        owned.insert(entry, 450)
-    for entry in range(8 * SWEEP_CHUNK_ENTRIES):
-        owned.cancel(entry)
-        if entry % 3 == 0:
-            owned.insert(next(fresh), 450)
-    owned.check()
-    assert owned.held() <= tolerated(owned, 8 * SWEEP_CHUNK_ENTRIES)
-    expected = list(range(1 << 40, next(fresh)))
-    assert [entry for _, entry in owned.advance(450)] == expected
-
-
-@pytest.mark.thorough
-def test_asking_for_the_soonest_does_not_stop_the_sweep() -> None:
-    owned = Owned(1, 256)
-    for entry in range(20_000):
-        owned.insert(entry, HOUR_MS + 65_536 * (entry % 2))
-    for entry in range(19_999):
-        owned.cancel(entry)
-        if entry % 500 == 0:
-            owned.wheel.soonest(1)
-    assert owned.held() <= tolerated(owned, 3 * SWEEP_SLACK_ENTRIES)
-    assert owned.wheel.soonest(1) == [19_999]
-
-
-def test_what_remains_keeps_the_order_in_which_it_came() -> None:
-    owned = Owned(1, 20)
-    for entry in range(10_000):
-        owned.insert(entry, 450)
-    for entry in range(10_000):
-        if entry % 10:
-            owned.cancel(entry)
-    fired = [entry for _, entry in owned.advance(450)]
-    assert all(first < second for first, second in pairwise(fired))
-    assert len(fired) == 1000

@@ -1,4 +1,3 @@
-import random
 import tracemalloc
 
 import pytest
@@ -7,11 +6,8 @@ from delayd.core.wheel.wheel import BucketView, TimingWheel, ceil_to_tick
 from delayd.limits import SORTED_ENTRIES_PER_SLOT
 from tests.core.wheels import NO_LIMIT, Owned
 
-TICKS_MS = (1, 3, 10, 1000)
-SIZES = (2, 3, 20, 64, 256)
 SORTED_MAX = 20 * SORTED_ENTRIES_PER_SLOT
 """Of `owned`."""
-YEAR_MS = 365 * 24 * 3_600_000
 
 
 @pytest.fixture
@@ -23,78 +19,35 @@ def owned() -> Owned:
 
 
 @pytest.mark.parametrize(
-    ("due_ms", "level", "slot"),
+    ("start_ms", "places"),
     [
-        (1, 1, 1),
-        (19, 1, 19),
-        (20, 2, 1),
-        (350, 2, 17),
-        (399, 2, 19),
-        (400, 3, 1),
-        (7999, 3, 19),
-        (8000, 4, 1),
+        (0, {1: (1, 1, 1), 19: (1, 19, 19), 20: (2, 1, 20), 350: (2, 17, 340), 399: (2, 19, 380)}),
+        (0, {400: (3, 1, 400), 799: (3, 1, 400), 7999: (3, 19, 7600), 8000: (4, 1, 8000)}),
+        # At 395 the clock of level 2 stands at 380, in slot 19, where 780 would go too.
+        (395, {779: (2, 18, 760), 780: (3, 1, 400)}),
     ],
 )
 def test_intervals_of_a_wheel_of_20_are_20_400_and_8000(
-    owned: Owned, due_ms: int, level: int, slot: int
+    start_ms: int, places: dict[int, tuple[int, int, int]]
 ) -> None:
-    owned.insert(7, due_ms)
-    assert owned.places()[7][:2] == (level, slot)
-
-
-def test_446_450_455_and_473_share_a_bucket_of_level_3_that_comes_due_at_400(owned: Owned) -> None:
-    for due_ms in (446, 450, 455, 473):
+    owned = Owned(start_ms=start_ms)
+    for due_ms in places:
         owned.insert(due_ms, due_ms)
-    assert owned.wheel.layout() == [BucketView(3, 1, 400, (446, 450, 455, 473))]
+    assert owned.places() == places
+
+
+def test_a_bucket_cascades_to_where_inserts_at_its_time_would_go(owned: Owned) -> None:
+    inserted = Owned(start_ms=400)
+    dues_ms = (400, 419, 420, 439, 799) * SORTED_MAX
+    for entry, due_ms in enumerate(dues_ms):
+        owned.insert(entry, due_ms)
+        inserted.insert(entry, due_ms)
     assert owned.wheel.next_deadline() == 400
+    assert owned.advance(400, limit=len(dues_ms)) == []
+    assert owned.wheel.layout() == inserted.wheel.layout()
 
 
-def test_450_cascades_to_40_60_of_level_2_then_to_10_11_of_level_1_and_fires_at_450(
-    owned: Owned,
-) -> None:
-    owned.insert(450, 450)
-    assert owned.advance(399) == []
-    assert owned.places() == {450: (3, 1, 400)}
-    assert owned.advance(400) == []
-    assert owned.places() == {450: (2, 2, 400 + 40)}
-    assert owned.advance(440) == []
-    assert owned.places() == {450: (1, 10, 400 + 40 + 10)}
-    assert owned.advance(449) == []
-    assert owned.advance(450) == [(450, 450)]
-
-
-def test_a_level_reaches_as_far_as_its_own_clock_and_interval_no_slot_is_taken_twice() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20, start_ms=395)
-    owned.insert(1, 779)
-    owned.insert(2, 780)
-    # At 395 the clock of level 2 stands at 380, in slot 19, where 780 would go too.
-    assert owned.places() == {1: (2, 18, 760), 2: (3, 1, 400)}
-
-
-@pytest.mark.parametrize(
-    ("due_ms", "place"),
-    [
-        (400, (1, 0, 400)),
-        (419, (1, 19, 419)),
-        (420, (2, 1, 420)),
-        (439, (2, 1, 420)),
-        (799, (2, 19, 780)),
-    ],
-)
-def test_a_bucket_of_level_3_cascades_to_where_an_insert_at_its_time_would_go(
-    due_ms: int, place: tuple[int, int, int]
-) -> None:
-    cascaded, inserted = (
-        Owned(tick_ms=1, wheel_size=20),
-        Owned(tick_ms=1, wheel_size=20, start_ms=400),
-    )
-    cascaded.insert(1, due_ms)
-    inserted.insert(1, due_ms)
-    cascaded.advance(400, limit=1)
-    assert cascaded.places() == inserted.places() == {1: place}
-
-
-# --- Never early, never late ----------------------------------------------------------------------
+# --- Never early, never late: wheel.test_wheel_model ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,54 +58,12 @@ def test_times_are_rounded_up_to_the_tick(time_ms: int, tick_ms: int, ceiling_ms
     assert ceil_to_tick(time_ms, tick_ms) == ceiling_ms
 
 
-def boundaries(tick_ms: int, wheel_size: int, start_ms: int) -> list[int]:
-    """Due times around the ends of the first five levels, seen from the start."""
-    times = set()
-    for level in range(6):
-        interval_ms = tick_ms * wheel_size**level
-        for end_ms in (start_ms + interval_ms, start_ms - start_ms % interval_ms + interval_ms):
-            for near_ms in (-tick_ms, -1, 0, 1, tick_ms):
-                times.add(end_ms + near_ms)
-    return sorted(time_ms for time_ms in times if time_ms > start_ms)
-
-
-@pytest.mark.parametrize("tick_ms", TICKS_MS)
-@pytest.mark.parametrize("wheel_size", SIZES)
-@pytest.mark.parametrize("start_ms", [0, 123_457])
-def test_around_every_boundary_entries_fire_at_their_tick_and_not_a_ms_before(
-    tick_ms: int, wheel_size: int, start_ms: int
-) -> None:
-    for due_ms in boundaries(tick_ms, wheel_size, start_ms):
-        owned = Owned(tick_ms, wheel_size, start_ms)
-        owned.insert(1, due_ms)
-        owned.check()
-        assert owned.advance(ceil_to_tick(due_ms, tick_ms) - 1) == []
-        owned.check()
-        assert owned.advance(ceil_to_tick(due_ms, tick_ms)) == [(due_ms, 1)]
-        owned.check()
-
-
-@pytest.mark.parametrize("wheel_size", SIZES)
-def test_an_entry_wakes_the_loop_at_most_once_a_level(wheel_size: int) -> None:
-    for due_ms in boundaries(1, wheel_size, 0):
+@pytest.mark.parametrize("wheel_size", [2, 256])
+def test_there_is_no_longest_delay_short_of_64_bit_milliseconds(wheel_size: int) -> None:
+    for due_ms in (2**63, 2**64 - 1):
         owned = Owned(1, wheel_size)
-        owned.insert(1, due_ms)
-        levels = len(owned.wheel._levels)
-        turns = 0
-        while (deadline_ms := owned.wheel.next_deadline()) is not None:
-            owned.advance(deadline_ms)
-            turns += 1
-        assert turns <= levels
-
-
-@pytest.mark.parametrize("wheel_size", SIZES)
-@pytest.mark.parametrize("due_ms", [100 * YEAR_MS, 2**63, 2**64 - 1])
-def test_there_is_no_longest_delay_short_of_64_bit_milliseconds(
-    wheel_size: int, due_ms: int
-) -> None:
-    owned = Owned(1, wheel_size)
-    owned.insert(2**64 - 1, due_ms)
-    assert owned.run() == [(due_ms, 2**64 - 1)]
+        owned.insert(2**64 - 1, due_ms)
+        assert owned.run() == [(due_ms, 2**64 - 1)]
 
 
 def test_a_clock_that_goes_back_fires_nothing_and_loses_nothing() -> None:
@@ -171,55 +82,7 @@ def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today(owned:
     assert owned.places()[1][0] == 1
 
 
-@pytest.mark.parametrize(("due_ms", "place"), [(358, (2, 17, 340)), (360, (2, 18, 360))])
-def test_what_belongs_into_the_bucket_of_the_one_before_goes_there_though_time_has_gone_on(
-    owned: Owned, due_ms: int, place: tuple[int, int, int]
-) -> None:
-    owned.insert(1, 350)
-    owned.now_ms = 339
-    owned.insert(2, due_ms)
-    assert owned.places() == {1: (2, 17, 340), 2: place}
-    assert owned.run() == [(350, 1), (due_ms, 2)]
-
-
-def test_insert_tells_when_the_loop_must_wake_earlier(owned: Owned) -> None:
-    assert owned.insert(1, 300)
-    assert not owned.insert(2, 300)
-    assert not owned.insert(3, 1000)
-    assert owned.insert(4, 10)
-    assert owned.wheel.next_deadline() == 10
-
-
 # --- Order and slices -----------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("limit", [1, 2, 7, 100, NO_LIMIT])
-@pytest.mark.parametrize("tick_ms", TICKS_MS)
-@pytest.mark.parametrize("wheel_size", SIZES)
-def test_small_steps_in_slices_fire_what_one_big_advance_does_in_the_same_order(
-    tick_ms: int, wheel_size: int, limit: int, rng: random.Random
-) -> None:
-    big, small = (Owned(tick_ms, wheel_size, 77) for _ in range(2))
-    for entry in range(300):
-        due_ms = 77 + rng.randrange(1, 5000 * tick_ms)
-        big.insert(entry, due_ms)
-        small.insert(entry, due_ms)
-    end_ms = 77 + 5001 * tick_ms
-    at_once = big.advance(end_ms)
-    assert sorted(at_once, key=lambda fired: ceil_to_tick(fired[0], tick_ms)) == at_once
-    fired = []
-    while small.now_ms < end_ms:
-        small.now_ms = min(
-            end_ms, small.now_ms + rng.randrange(1, rng.choice((100, 9_000)) * tick_ms)
-        )
-        while (small.wheel.next_deadline() or NO_LIMIT) <= small.now_ms:
-            small.questions = 0
-            fired += small.advance(small.now_ms, limit)
-            assert small.questions <= limit
-        small.check()
-    assert fired == at_once
-    assert len(fired) == 300
 
 
 def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices(owned: Owned) -> None:

@@ -5,16 +5,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 import delayd.core.wheel.wheel
 from delayd.core.wheel.buckets import Mark
@@ -40,32 +30,35 @@ def _sweeps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Scan:
-    """The steps that both walks take; each compares the wheel with the model."""
+    """The steps that walks take; each compares the wheel with the model."""
 
-    def __init__(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
-        self.owned = Owned(tick_ms, wheel_size, start_ms)
+    def __init__(self, rng: random.Random, tick_ms: int, wheel_size: int) -> None:
+        self.rng = rng
+        self.owned = Owned(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
         self.in_time: set[int] = set()
         """Entries that were not yet due when they were inserted."""
 
-    def insert(self, entry: int, due_ms: int) -> None:
-        owned = self.owned
-        if entry in owned.due_ms:
-            owned.cancel(entry)
+    def insert(self, entry: int, due_ms: int, run: int = 1) -> None:
+        """Insert so many entries, from this one on, with the same due time."""
+        owned, entries = self.owned, range(entry, entry + run)
+        owned.cancel(*owned.due_ms.keys() & {*entries})
         before_ms = owned.wheel.next_deadline()
-        is_earlier = owned.insert(entry, due_ms)
+        is_earlier = owned.insert_run(entries, due_ms)
         after_ms = owned.wheel.next_deadline()
         assert after_ms is not None
         assert after_ms <= max(ceil_to_tick(due_ms, owned.wheel.tick_ms), owned.now_ms)
         assert is_earlier or (before_ms is not None and before_ms <= after_ms)
-        self.in_time.discard(entry)
+        self.in_time.difference_update(entries)
         if due_ms > owned.now_ms:
-            self.in_time.add(entry)
+            self.in_time.update(entries)
 
     def advance(self, now_ms: int, limit: int) -> None:
         owned = self.owned
         now_ms = max(now_ms, owned.now_ms)
         due = owned.due(now_ms)
+        owned.questions = 0
         fired = owned.advance(now_ms, limit)
+        assert owned.questions <= limit
         assert {entry for _, entry in fired} <= due
         deadline_ms = owned.wheel.next_deadline()
         if deadline_ms is None or deadline_ms > now_ms:
@@ -74,68 +67,18 @@ class Scan:
         order = [ceil_to_tick(due_ms, tick_ms) for due_ms, entry in fired if entry in self.in_time]
         assert order == sorted(order)
 
+    def sleep(self, until_ms: int) -> None:
+        """Advance until then, or for once to the next deadline and not beyond it."""
+        owned, rng = self.owned, self.rng
+        deadline_ms = owned.wheel.next_deadline()
+        if deadline_ms is not None and rng.random() < 0.3:
+            assert not owned.due(deadline_ms - 1) or deadline_ms <= owned.now_ms
+            until_ms = deadline_ms
+        self.advance(until_ms, rng.choice((1, 2, 10, NO_LIMIT)))
+
     def soonest(self, count: int) -> None:
         by_model = sorted((due_ms, entry) for entry, due_ms in self.owned.due_ms.items())
         assert self.owned.wheel.soonest(count) == [entry for _, entry in by_model[:count]]
-
-
-def entries() -> st.SearchStrategy[int]:
-    # Few, so that they come back; some neighbours and some far apart.
-    return st.integers(0, 70) | st.sampled_from((1 << 40, 2**64 - 1))
-
-
-class WheelMachine(RuleBasedStateMachine):
-    @initialize(
-        tick_ms=st.sampled_from(TICKS_MS),
-        wheel_size=st.sampled_from(SIZES),
-        start_ms=st.integers(0, 1 << 42),
-    )
-    def start(self, tick_ms: int, wheel_size: int, start_ms: int) -> None:
-        self.walk = Scan(tick_ms, wheel_size, start_ms)
-
-    @rule(
-        entry=entries(), ahead_ticks=st.sampled_from(AHEADS_TICKS), near_ms=st.integers(-1100, 1100)
-    )
-    def insert(self, entry: int, ahead_ticks: int, near_ms: int) -> None:
-        owned = self.walk.owned
-        due_ms = owned.now_ms + ahead_ticks * owned.wheel.tick_ms + near_ms
-        self.walk.insert(entry, max(0, due_ms))
-
-    @precondition(lambda self: self.walk.owned.due_ms)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        self.walk.owned.cancel(data.draw(st.sampled_from(sorted(self.walk.owned.due_ms))))
-
-    @rule(
-        ahead_ticks=st.sampled_from(AHEADS_TICKS),
-        near_ms=st.integers(0, 1100),
-        limit=st.sampled_from((1, 2, 5, NO_LIMIT)),
-    )
-    def advance(self, ahead_ticks: int, near_ms: int, limit: int) -> None:
-        owned = self.walk.owned
-        self.walk.advance(owned.now_ms + ahead_ticks * owned.wheel.tick_ms + near_ms, limit)
-
-    @rule(limit=st.sampled_from((1, 2, 5, NO_LIMIT)))
-    def sleep_until_the_deadline(self, limit: int) -> None:
-        owned = self.walk.owned
-        deadline_ms = owned.wheel.next_deadline()
-        if deadline_ms is not None:
-            assert not owned.due(deadline_ms - 1) or deadline_ms <= owned.now_ms
-            self.walk.advance(max(deadline_ms, owned.now_ms), limit)
-
-    @rule(count=st.integers(0, 8))
-    def look_at_the_soonest(self, count: int) -> None:
-        self.walk.soonest(count)
-
-    @invariant()
-    def holds_together(self) -> None:
-        if hasattr(self, "walk"):
-            self.walk.owned.check()
-
-
-@pytest.mark.usefixtures("_sweeps")
-def test_the_wheel_does_what_a_dict_of_due_times_says(examples: Callable[[int], settings]) -> None:
-    run_state_machine_as_test(WheelMachine, settings=examples(15))
 
 
 @pytest.mark.usefixtures("_sweeps")
@@ -144,22 +87,22 @@ def test_the_wheel_does_what_a_dict_of_due_times_says(examples: Callable[[int], 
 def test_a_long_walk_agrees_with_the_dict_all_the_way(
     tick_ms: int, wheel_size: int, rng: random.Random
 ) -> None:
-    walk = Scan(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+    walk = Scan(rng, tick_ms, wheel_size)
     owned = walk.owned
     span_ms = tick_ms * rng.choice((50, 5000, 1_000_000))
     for step in range(600):
         chance = rng.random()
         if chance < 0.5:
-            due_ms = owned.now_ms + rng.choice((-5, 0, 1, tick_ms, rng.randrange(span_ms)))
-            walk.insert(rng.randrange(200), max(0, due_ms))
+            ahead_ms = rng.choice((rng.randrange(span_ms), tick_ms * rng.choice(AHEADS_TICKS)))
+            due_ms = owned.now_ms + ahead_ms + rng.choice((-5, 0, 0, 0, 1, tick_ms))
+            walk.insert(rng.randrange(200), max(0, due_ms), rng.choice((1, 1, 4)))
         elif chance < 0.75 and owned.due_ms:
             run = rng.choice((1, 1, 1, rng.randrange(len(owned.due_ms) + 1)))
             owned.cancel(*rng.sample(list(owned.due_ms), run))
         elif chance < 0.8:
             walk.soonest(rng.randrange(10))
         else:
-            ahead_ms = rng.choice((0, 1, tick_ms, rng.randrange(span_ms // 10)))
-            walk.advance(owned.now_ms + ahead_ms, rng.choice((1, 10, NO_LIMIT)))
+            walk.sleep(owned.now_ms + rng.choice((0, 1, tick_ms, rng.randrange(span_ms // 10))))
         if step % 10 == 0:
             owned.check()
     owned.run()
@@ -221,7 +164,7 @@ def test_a_look_along_the_wheel_sees_all_that_is_in_it_all_the_while(
     often: Callable[[int, int], range],
 ) -> None:
     for _ in often(5, 50):
-        walk = Scan(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
+        walk = Scan(rng, tick_ms, wheel_size)
         span_ms = tick_ms * rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
             walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))
@@ -236,7 +179,7 @@ def test_a_wheel_that_is_taken_apart_gives_all_that_it_holds(
     wheel_size: int, rng: random.Random, often: Callable[[int, int], range]
 ) -> None:
     for _ in often(12, 120):
-        walk = Scan(1, wheel_size, 0)
+        walk = Scan(rng, 1, wheel_size)
         span_ms = rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
             walk.insert(entry, walk.owned.now_ms + rng.randrange(span_ms))
