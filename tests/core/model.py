@@ -522,6 +522,19 @@ class Model:
         self.forget_unwanted(job.topic)
         return True
 
+    def clear(self, name: str) -> int:
+        waiting = [
+            job_id
+            for job_id, job in self.jobs.items()
+            if job.topic == name and job.state is not State.RESERVED
+        ]
+        for job_id in waiting:
+            del self.jobs[job_id]
+        self.buried = [job_id for job_id in self.buried if job_id in self.jobs]
+        if waiting:
+            self.forget_unwanted(name)
+        return len(waiting)
+
     def kick_job(self, job_id: int, now_ms: int) -> None:
         job = self.settle(job_id, now_ms)
         if job.state not in {State.BURIED, State.DELAYED}:

@@ -27,6 +27,8 @@ def busy_engine() -> Engine:
     rig.put("mail", delay_ms=50)
     rig.put_keyed(b"a", topic="mail", delay_ms=9)
     rig.put("mail", due_wall_ms=5_000)
+    rig.put("swept", delay_ms=9)
+    rig.clear("swept")
     rig.put("paused")
     rig.pause("paused", 1_000)
     rig.set_policy("slow", reserved_max=1)
@@ -80,6 +82,10 @@ FAULTS: Final[dict[str, Callable[[Engine, Topic], object]]] = {
     ),
     "a topic that has a slot is full": lambda engine, _: become(
         engine.store.topics.by_name["slow"], blocks=Block.FULL
+    ),
+    "cleared jobs are lost": lambda engine, _: engine.store.cleared.left.pop(),
+    "cleared jobs have another number": lambda engine, _: engine.store.cleared.left.append(
+        engine.store.cleared.left.pop()._replace(number=100)
     ),
     "a waiter is lost": lambda engine, _: engine.waits.clear(),
     "a rank is flagged that is not there": lambda engine, _: engine.store.jobs.put(

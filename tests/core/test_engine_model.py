@@ -29,8 +29,8 @@ from delayd.core.operations.change import bury_waiting, change, kick_job, resche
 from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
-from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import pause
+from delayd.core.operations.tick import leases_are_caught_up, next_deadline
+from delayd.core.operations.topics import clear, pause
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.reminder import Reminder
 from delayd.core.stats.counters import Operation
@@ -111,11 +111,6 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
             job_ids = [job.job_id for job in model.held_by(held_by)] or job_ids
         return job_ids[number % len(job_ids)] if job_ids else 1
 
-    def used_by(self, client: Client) -> Topic:
-        topic = self.sessions[client].used
-        assert topic is not None
-        return topic
-
     def both(self, operation: Callable[..., object], *args: object, **what: object) -> object:
         """Have the engine do it, and the model under the same name; see that they agree.
 
@@ -152,25 +147,6 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 
     # --- Putting ---------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.idle())
-    @rule(who=some, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
-    def put(self, who: int, body: bytes, **what: int) -> None:
-        self.put_into(self.used_by(self.pick(who)), body, **what)
-
-    @precondition(lambda self: self.idle())
-    @rule(
-        who=some, priority=priorities, delay_ms=delays, ttr_ms=ttrs,
-        several=st.lists(bodies, min_size=1, max_size=4),
-    )  # fmt: skip
-    def put_alike(self, who: int, several: list[bytes], **what: int) -> None:
-        topic = self.used_by(self.pick(who))
-        self.both(put_alike, topic, bodies=several, now_ms=self.rig.now_ms, **what)
-
-    @rule(name=names, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
-    def put_by_name(self, name: str, body: bytes, **what: int) -> None:
-        with self.topic_of_that_name(name) as topic:
-            self.put_into(topic, body, **what)
-
     @contextmanager
     def topic_of_that_name(self, name: str) -> Iterator[Topic]:
         """Make the topic; without jobs it goes again."""
@@ -180,12 +156,22 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.model.forget_unwanted(name)
         self.rig.engine.store.drop_if_unwanted(topic)
 
-    def put_into(self, topic: Topic, body: bytes, **what: int) -> None:
-        all_of_it: dict[str, Any] = {**what, "now_ms": self.rig.now_ms}
-        self.agree(
-            lambda: self.model.put_alike(topic.name, bodies=[body], **all_of_it),
-            lambda: put(self.rig.engine, topic, body=body, **all_of_it),
-        )
+    @rule(name=names, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
+    def put(self, name: str, body: bytes, **numbers: int) -> None:
+        what: dict[str, Any] = {**numbers, "now_ms": self.rig.now_ms}
+        with self.topic_of_that_name(name) as topic:
+            self.agree(
+                lambda: self.model.put_alike(name, bodies=[body], **what),
+                lambda: put(self.rig.engine, topic, body=body, **what),
+            )
+
+    @rule(
+        name=names, priority=priorities, delay_ms=delays, ttr_ms=ttrs,
+        several=st.lists(bodies, min_size=1, max_size=4),
+    )  # fmt: skip
+    def put_alike(self, name: str, several: list[bytes], **what: int) -> None:
+        with self.topic_of_that_name(name) as topic:
+            self.both(put_alike, topic, bodies=several, now_ms=self.rig.now_ms, **what)
 
     def wall_ms(self, at_ms: int | None) -> int | None:
         """A moment of the wall clock, which goes with delayd time here."""
@@ -202,6 +188,8 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         with self.topic_of_that_name(name) as topic:
             self.both(put_keyed, topic, key, on, **what, **more)
 
+    # Until keys of cleared jobs are swept, a run finds them taken.
+    @precondition(lambda self: not self.rig.engine.store.cleared.left)
     @rule(
         name=names, pairs=st.lists(st.tuples(keys, bodies), min_size=1, max_size=4),
         priority=priorities, delay_ms=delays, ttr_ms=ttrs,
@@ -302,10 +290,10 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     def kick_job(self, which: int) -> None:
         self.both(kick_job, self.pick_job(which), self.rig.now_ms)
 
-    @precondition(lambda self: self.idle())
-    @rule(who=some, bound=st.integers(0, 3))
-    def kick(self, who: int, bound: int) -> None:
-        self.both(kick, self.used_by(self.pick(who)), bound, self.rig.now_ms)
+    @rule(name=names, bound=st.integers(0, 3))
+    def kick(self, name: str, bound: int) -> None:
+        with self.topic_of_that_name(name) as topic:
+            self.both(kick, topic, bound, self.rig.now_ms)
         self.was_refused = False
 
     @rule(which=some, delay_ms=delays)
@@ -315,6 +303,27 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     @rule(name=names, pause_ms=delays)
     def pause(self, name: str, pause_ms: int) -> None:
         self.both(pause, name, pause_ms, self.rig.now_ms)
+
+    @rule(name=names)
+    def clear(self, name: str) -> None:
+        engine = self.rig.engine
+        while not leases_are_caught_up(engine):
+            self.go_to(self.model.time_ms, in_full=False)
+        topic = engine.store.topics.by_name.get(name)
+        if topic is not None:
+            assert clear(engine, topic) == self.model.clear(name)
+            assert not clear(engine, topic), "there is nothing left to clear"
+
+    @rule(budget=st.sampled_from((0, 1, 5)))
+    def sweep(self, budget: int) -> None:
+        """Sweep away some of what a clear left behind, of which nobody else may see anything."""
+        store = self.rig.engine.store
+        if store.cleared.left:
+            store.cleared.sweep(budget)
+
+    def sweep_all(self) -> None:
+        while self.rig.engine.store.cleared.left:
+            self.sweep(1)
 
     @rule(which=some)
     def look_at_a_job(self, which: int) -> None:
@@ -428,6 +437,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         """Everything comes to its end: no job is stuck, nothing is left over."""
         if not hasattr(self, "rig"):
             return
+        self.sweep_all()
         for client in list(self.sessions):
             now_ms = self.rig.now_ms
             self.model.close_session(client, now_ms)
@@ -445,6 +455,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         self.rig.close(janitor)
         assert [topic.name for topic in self.rig.engine.store.topics.listing] == ["default"]
         assert len(self.rig.engine.store.jobs) == 0
+        assert len(self.rig.engine.store.topics.by_number) == 1
 
 
 @pytest.mark.timeout(600)  # when it fails, hypothesis wants time to find a short example

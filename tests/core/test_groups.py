@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from delayd.core.job_parts import Own, group_of
 from delayd.core.job_record import State
@@ -293,19 +291,3 @@ def test_groups_agree_with_the_model_whatever_happens(
         walk.step()
     walk.clear()
     walk.empty()
-
-
-def test_groups_agree_with_the_model_from_the_first_step(
-    examples: Callable[[int], settings],
-) -> None:
-    """Short histories, which hypothesis makes shorter still when one of them fails."""
-
-    @examples(8)
-    @given(st.randoms(use_true_random=False), st.integers(5, 60))
-    def begin(rng: random.Random, steps: int) -> None:
-        walk = Walk(rng)
-        for _ in range(steps):
-            walk.step()
-        walk.empty()
-
-    begin()

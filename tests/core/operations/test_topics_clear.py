@@ -6,18 +6,15 @@ import tracemalloc
 import pytest
 
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
-from delayd.core.errors import TopicNotFound
 from delayd.core.log_records import Kind, UnknownRecord, pack
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear
-from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.replay import Replay
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.check import check
-from tests.core.copies import restored, state, whole
 from tests.rigs.engine import EngineRig
 
 
@@ -37,35 +34,6 @@ def sweep(rig: EngineRig) -> None:
     tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         assert tasks.step(rig.now_ms, budget=3) is None
-        check(rig.engine)
-
-
-def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses(rig: EngineRig) -> None:
-    rig.put_many(3, delay_ms=50)
-    store, topic = rig.engine.store, rig.topic()
-    number, queues = topic.number, topic.queues
-    assert rig.clear() == 3
-    check(rig.engine)
-    (cleared,) = store.cleared.left
-    assert cleared.number == number != topic.number
-    assert cleared.queues is queues is not topic.queues
-    assert store.topics.by_number[number] is cleared.topic is topic
-    sweep(rig)
-    assert not store.cleared.left
-    assert number not in store.topics.by_number
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_check_finds_cleared_jobs_that_are_lost_or_under_another_number(
-    rig: EngineRig, is_lost: bool
-) -> None:
-    rig.put_many(3, delay_ms=50)
-    rig.clear()
-    left = rig.engine.store.cleared.left
-    kept = left.pop()
-    if not is_lost:
-        left.append(kept._replace(number=kept.number + 100))
-    with pytest.raises(AssertionError):
         check(rig.engine)
 
 
@@ -102,46 +70,14 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared_in_slices(rig: E
     rig.agree_with_the_log()
 
 
-@pytest.mark.thorough
-def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not(rig: EngineRig) -> None:
-    for number in range(300):
-        rig.put(due_wall_ms=9_000 + number)
-    follow_wall(rig.engine, -5_000)
-    rig.engine.store.place_some()
-    rig.clear()
-    check(rig.engine)
-    kept = rig.put(due_wall_ms=9_000)
-    follow_wall(rig.engine, -6_000)
-    rig.run(1)
-    check(rig.engine)
-    assert rig.topic().delayed == 1
-    sweep(rig)
-    assert rig.engine.store.wall_times.ids() == ({kept}, set())
-    rig.agree_with_the_log()
-
-
-def test_a_clear_on_a_full_disk_gives_back_the_places_of_the_jobs(rig: EngineRig) -> None:
+def test_no_copy_begins_before_all_is_swept_away(rig: EngineRig) -> None:
     crowded(rig)
-    jobs = rig.engine.log_space.jobs
-    rig.engine.log_space.limit(0, ask=lambda _missing, _body, _places: 0)
-    assert rig.clear() == 12
-    assert rig.engine.log_space.jobs == jobs - 12
-
-
-def test_no_copy_begins_before_all_is_swept_away_and_jobs_in_hand_have_the_new_number(
-    rig: EngineRig,
-) -> None:
-    me = crowded(rig)
     rig.clear()
     assert not SnapshotCopy.can_begin(rig.engine.store)
     with pytest.raises(AssertionError):
         SnapshotCopy(rig.engine.store)
     sweep(rig)
-    rig.advance(10)
-    engine = restored(rig, rig.time_ms, whole(rig.engine))
-    assert state(engine) == state(rig.engine)
-    assert engine.store.orphans.deadlines == me.deadlines
-    assert engine.store.topics.by_name["default"].old_held == {}
+    assert SnapshotCopy.can_begin(rig.engine.store)
 
 
 @pytest.mark.thorough
@@ -196,11 +132,7 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns(rig: EngineRig) ->
     sweep(rig)
 
 
-def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear(
-    rig: EngineRig,
-) -> None:
-    with pytest.raises(TopicNotFound):
-        Clear(rig.engine, "nobody")
+def test_a_topic_that_vanishes_is_clear(rig: EngineRig) -> None:
     job_id = rig.put("mail")
     work = Clear(rig.engine, "mail")
     rig.delete(rig.client(), job_id)
