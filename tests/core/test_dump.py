@@ -22,12 +22,6 @@ def put(record: bytes) -> bytes:
     return pack_put(Kind.PUT, len(record)) + record
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_has_a_name_for_each_of_its_fields(kind: Kind) -> None:
-    values = LAYOUTS[kind].unpack(bytes(LAYOUTS[kind].size))
-    assert len(values) == 1 + len(RECORDS[kind].fields)
-
-
 @pytest.mark.parametrize("kind", sorted(set(Kind) - TAILED - {Kind.AMEND, Kind.PARTS}))
 def test_every_kind_is_shown_with_the_values_it_was_packed_with(kind: Kind) -> None:
     values = range(1, 1 + len(RECORDS[kind].fields))
@@ -53,15 +47,18 @@ def test_what_became_of_a_job_is_shown_in_words() -> None:
     assert moved.fields == fields | where | {"reason": "ttr_ran_out"}
 
 
-def test_a_policy_is_shown_with_its_text_and_a_cleared_topic_keeps_its_name() -> None:
-    _, policy, strange, cleared, paused = dumped(
+def test_a_topic_goes_by_its_name_and_a_policy_is_shown_with_its_text() -> None:
+    first, named, policy, strange, cleared, paused = dumped(
         topic(3, b"mail"),
+        put(HEADER.pack(7, 2, 1, 9, 0, 3, State.READY, Flag.NONE)),
         pack(Kind.POLICY, 3, 1, 2) + b"{}",
         pack(Kind.POLICY, 3, 9, 0),
         pack(Kind.CLEAR, 3, 4),
         pack(Kind.PAUSE, 4, 20, 10),
     )
     of_mail = {"topic_number": 3, "topic": "mail"}
+    assert first.fields == of_mail
+    assert named.fields["topic"] == "mail"
     assert policy.fields == of_mail | {"source": "run time", "policy": "{}"}
     assert strange.fields == of_mail | {"source": 9, "policy": ""}
     assert cleared.fields == of_mail | {"next_topic_number": 4}
@@ -107,16 +104,6 @@ def test_every_time_is_either_a_moment_or_a_duration() -> None:
     times = {name for name in names if name.endswith("_ms")}
     assert times - MOMENTS == {"delay_ms", "lasted_ms", "offset_ms", "pause_ms", "ttr_ms"}
     assert times >= MOMENTS
-
-
-def test_a_topic_goes_by_its_name_from_then_on() -> None:
-    job = HEADER.pack(7, 2, 1, 9, 0, 3, State.READY, Flag.NONE)
-    first, named, paused, unnamed = dumped(
-        topic(3, b"mail"), put(job), pack(Kind.PAUSE, 3, 20, 10), pack(Kind.PAUSE, 4, 20, 10)
-    )
-    assert first.fields == {"topic_number": 3, "topic": "mail"}
-    assert named.fields["topic"] == paused.fields["topic"] == "mail"
-    assert unnamed.fields["topic"] == "#4"
 
 
 def test_a_job_is_spread_out() -> None:

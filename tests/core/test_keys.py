@@ -111,17 +111,6 @@ def test_it_is_a_dict(
     assert keyed.index.table_bytes == EMPTY_BYTES
 
 
-def test_a_run_that_meets_a_taken_key_leaves_nothing_behind() -> None:
-    keyed = Keyed()
-    keyed.claim([named(number) for number in range(2_000)])
-    for at in (0, 7, 8, 18):
-        wanted = [named(number) for number in range(5_000, 5_020)]
-        keyed.claim([*wanted[:at], named(1_000), *wanted[at + 1 :]])
-        keyed.claim([*wanted[:19], wanted[at]])
-    keyed.index.check(keyed.jobs)
-    assert len(keyed.index) == 2_000
-
-
 @pytest.mark.thorough
 def test_memory_follows_the_number_of_keys_both_ways() -> None:
     keyed = Keyed()
@@ -175,21 +164,3 @@ def test_neighbours_share_an_anchor() -> None:
                 keyed.add(key)
         anchors = keyed.index._parts[0].values()
         assert len({id(anchor) for anchor in anchors}) == -(-100 // KEY_ANCHOR_IDS)
-
-
-def test_keys_whose_hashes_are_all_alike_are_found_all_the_same() -> None:
-    """No client can choose such keys; they wait in a crowd."""
-    keyed = Keyed(lambda _: 5)
-    for number in range(60):
-        keyed.add(named(number))
-    assert len(keyed.index._crowd) == 59
-    keyed.claim([named(60), named(61)])
-    keyed.claim([named(62), named(3)])
-    keyed.index.check(keyed.jobs)
-    keyed.remove(named(0))
-    assert not keyed.index.claim_run([named(3)], 1_000), "where nobody else has that hash any more"
-    keyed.add(named(0))
-    keyed.index.check(keyed.jobs)
-    for number in range(60):
-        keyed.remove(named(number))
-    keyed.index.check({})

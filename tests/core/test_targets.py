@@ -1,8 +1,6 @@
 """Targets: their shape, read with all errors at once and written in one spelling."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delayd.core.errors import PolicyInvalid
 from delayd.core.policy import Policy
@@ -19,7 +17,6 @@ from delayd.core.targets import (
     read_target,
     target_fields,
 )
-from delayd.fields import shown
 from delayd.limits import (
     TARGET_CONCURRENCY_MAX,
     TARGET_HEADER_NAME_BYTES_MAX,
@@ -145,14 +142,8 @@ HEADERS = (
 )
 METHODS_REFUSED: tuple[object, ...] = ("HEAD", "OPTIONS", "CONNECT", "TRACE", "post", "", 7, [])
 SECRETS_REFUSED: tuple[object, ...] = (
-    [],
-    "a",
-    ["a", "b", "c"],
-    ["a", "a"],
-    [""],
-    ["a b"],
-    ["a" * 65],
-    [7],
+    *([], "a", ["a", "b", "c"], ["a", "a"]),
+    *([""], ["a b"], ["a" * 65], [7]),
 )
 REFUSED = (
     *(({"url": url}, f": {rule}") for url, rule in URLS),
@@ -164,10 +155,7 @@ REFUSED = (
     *(({"url": URL, "timeout": each}, '"100ms" to "10m"') for each in ("99ms", "601s", "10d")),
     *(({"url": URL, "secrets": each}, "secrets = ") for each in SECRETS_REFUSED),
     *(({"sink": name}, NAME_RULE) for name in ("", "a b", "ä", "a/b", "a" * 65, 7)),
-    *(
-        ({"topic": name}, f"topic = {shown(name)}: the topic name ")
-        for name in ("", "a b", "-a", "a" * 201)
-    ),
+    *(({"topic": name}, "the topic name ") for name in ("", "a b", "-a", "a" * 201)),
     *(({"topic": name}, "must be 1 to 200 of A-Z") for name in ("", "a b", "-a", "a" * 201)),
     ({"topic": 7}, "topic = 7: must be the name of a topic"),
 )
@@ -203,16 +191,13 @@ AT_CGI = [
 def test_a_header_that_some_receivers_take_for_one_of_delayds_own_is_ambiguous(name: str) -> None:
     assert is_taken(name)
     assert f'"{name}" is' in ambiguous_headers([(name, "a")])
+    # A policy of an older log may have it.
+    assert read_target({"url": URL, "headers": {name: "a"}}).headers == ((name, "a"),)
 
 
 def test_other_headers_with_underscores_are_not_ambiguous_unless_two_become_one() -> None:
     assert not ambiguous_headers([("X_Team", "a"), ("Content-Type", "a/b"), ("x-team2", "a")])
     assert "X_Team" in ambiguous_headers([("X-Team", "a"), ("X_Team", "b")])
-
-
-@pytest.mark.parametrize("name", AT_CGI)
-def test_a_policy_of_an_older_log_with_an_ambiguous_header_is_still_read(name: str) -> None:
-    assert read_target({"url": URL, "headers": {name: "a"}}).headers == ((name, "a"),)
 
 
 def test_headers_up_to_their_limits_are_taken() -> None:
@@ -224,20 +209,13 @@ def test_headers_up_to_their_limits_are_taken() -> None:
 
 # --- A job's own target --------------------------------------------------------------------------
 
-names = st.text("abcXYZ-", min_size=1, max_size=9).map("X-".__add__)
-values = st.text('aZ09 :,;="\\{', max_size=20).map(str.strip)
 
-
-@given(
-    st.sampled_from(METHODS),
-    st.sampled_from([URL, "https://bücher.example/", "http://[::1]:80/?a"]),
-    st.lists(st.tuples(names, values), max_size=5, unique_by=lambda header: header[0].lower()),
-)
-def test_a_jobs_own_target_is_read_as_it_was_written(
-    method: str, url: str, headers: list[tuple[str, str]]
-) -> None:
-    target = read_target({"url": url, "method": method, "headers": dict(headers)})
-    assert own_target(pack_own(target.method, target.url, target.headers)) == target
+@pytest.mark.parametrize("url", [URL, "https://bücher.example/", "http://[::1]:80/?a"])
+def test_a_jobs_own_target_is_read_as_it_was_written(url: str) -> None:
+    for headers in ({}, {"X-A": "", "X-b": 'a:b, c; "\\{='}):
+        for method in METHODS:
+            target = read_target({"url": url, "method": method, "headers": headers})
+            assert own_target(pack_own(target.method, target.url, target.headers)) == target
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from delayd.core.job_record import State
-from delayd.core.operations.tick import next_deadline
 from delayd.core.session import Session, WaitEnd
 from delayd.core.times import PlayedMs
 from delayd.limits import ADVANCE_SLICE_JOBS
@@ -49,48 +48,6 @@ def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded(rig:
         # What has come is what is oldest, which was put last.
         assert list(ready) == list(range(jobs - seen + 1, jobs + 1))
     assert seen == jobs
-
-
-@pytest.mark.thorough
-def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each(
-    rig: EngineRig,
-) -> None:
-    for _ in range(100):
-        rig.put_alike([b""] * 1000, "crowd", delay_ms=10_000)
-    crowd, me = rig.topic("crowd").queues, rig.client("quiet", "other")
-    rig.play(5000)
-    rig.put("quiet", delay_ms=5000)
-    rig.put("other", delay_ms=5000)
-    # Each topic's cascade may take a slice of its own.
-    slices_max = 2 * len(rig.engine.store.topics.listing)
-
-    def slices(time_ms: int) -> int:
-        rig.wait(me)
-        for count in range(slices_max):
-            rig.advance(time_ms)
-            if rig.delivered():
-                return count
-        return slices_max
-
-    assert slices(10_000) < slices_max
-    # And again, while the crowd still comes.
-    rig.put("quiet", delay_ms=1)
-    rig.engine.store.time_ms = PlayedMs(10_001)
-    assert len(crowd.ready) < 100_000
-    assert slices(10_001) < slices_max
-    assert rig.run(10_001) >= 100
-    assert len(crowd.ready) == 100_000
-
-
-def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for(rig: EngineRig) -> None:
-    for years in range(1, 100):
-        rig.put(delay_ms=years * YEAR_MS)
-    wake_ups = 0
-    while (deadline_ms := next_deadline(rig.engine)) is not None and deadline_ms < YEAR_MS:
-        rig.advance(deadline_ms)
-        wake_ups += 1
-    # Once for each level that the first of them goes down.
-    assert wake_ups <= 5
 
 
 def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from delayd.core.names import SCHEDULES_TOPIC
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.checks import as_daemon
@@ -25,22 +27,14 @@ def names_of(search: KeySearch) -> list[str]:
     return [name for name, _ in search.found]
 
 
-def test_each_step_looks_at_so_many_topics() -> None:
+@pytest.mark.parametrize(("cost", "at_once"), [(1, TASK_STEP_JOBS), (TASK_STEP_JOBS // 2, 2)])
+def test_each_step_looks_at_so_many_topics(cost: int, at_once: int) -> None:
     rig = rig_with(TOPICS)
-    search = KeySearch(rig.engine, b"other", bool)
+    search = KeySearch(rig.engine, b"other", bool, cost=cost)
     steps = 0
     while not search.step(TASK_STEP_JOBS, rig.now_ms):
         steps += 1
-    assert steps == 1 + (TOPICS + 1) // TASK_STEP_JOBS  # the default one too
-
-
-def test_a_topic_that_takes_long_to_look_at_makes_steps_shorter() -> None:
-    rig = rig_with(10)
-    search = KeySearch(rig.engine, b"other", bool, cost=5)
-    steps = 0
-    while not search.step(10, rig.now_ms):
-        steps += 1
-    assert steps == 1 + 11 // 2
+    assert steps == 1 + (TOPICS + 1) // at_once  # the default one too
 
 
 def test_pages_put_together_are_all_topics_by_name() -> None:

@@ -132,22 +132,6 @@ def test_absolute_times_are_placed_before_they_are_looked_at(rig: EngineRig) -> 
     assert [row.due_ms for row in page.rows] == list(range(2 * HOUR_MS, 2 * HOUR_MS + 50))
 
 
-def test_jobs_are_found_by_how_their_keys_begin(rig: EngineRig) -> None:
-    for key in ("order-1", "order-2", "bill-1", "órdenes", ""):
-        rig.put_keyed(key.encode(), delay_ms=100, body=b"body")
-    found = {
-        prefix: [row.key for row in page_of(rig, Wanted(key_prefix=prefix)).rows]
-        for prefix in ("order-", "bill-1", "ó", "x", "")
-    }
-    assert found == {
-        "order-": ["order-1", "order-2"],
-        "bill-1": ["bill-1"],
-        "ó": ["órdenes"],
-        "x": [],
-        "": ["order-1", "order-2", "bill-1", "órdenes", ""],
-    }
-
-
 @pytest.mark.thorough
 def test_the_first_page_of_many_delayed_jobs_looks_at_few(rig: EngineRig) -> None:
     for number in range(20_000):

@@ -83,12 +83,6 @@ def test_quantiles_lie_within_their_bucket() -> None:
 # --- Due to ready, ready to reserved -------------------------------------------------------------
 
 
-def test_what_fires_on_time_is_counted_as_that(rig: EngineRig) -> None:
-    put(rig, jobs=300, delay_ms=5_000)
-    rig.play(START_MS + 6_000)
-    expect(rig.topic().overdue, {0: 300})
-
-
 def test_what_fires_late_is_counted_by_how_late_it_is(rig: EngineRig) -> None:
     for delay_ms in (1_000, 1_900, 1_990, 2_000):
         put(rig, jobs=2, delay_ms=delay_ms)
