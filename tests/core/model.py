@@ -120,28 +120,22 @@ class Model:
 
     # --- What happens by itself ------------------------------------------------------------------
 
+    def timers(self) -> list[tuple[int, object]]:
+        """When delays, holds, pauses and waits end."""
+        times: list[tuple[int | None, object]] = [
+            *((job.due_ms, job) for job in self.in_state(State.DELAYED)),
+            *((job.deadline_ms, job) for job in self.in_state(State.RESERVED)),
+            *((topic.paused_until_ms, name) for name, topic in self.topics.items()),
+            *((client.alarm_ms, client) for client in self.waiting),
+        ]
+        return [(time_ms, what) for time_ms, what in times if time_ms is not None]
+
     def due(self) -> list[object]:
         """Everything whose time has come and that has not happened."""
-        delays = [job for job in self.in_state(State.DELAYED) if job.due_ms <= self.time_ms]
-        holds = [job for job in self.in_state(State.RESERVED) if job.deadline_ms <= self.time_ms]
-        pauses = [
-            name
-            for name, topic in self.topics.items()
-            if topic.paused_until_ms is not None and topic.paused_until_ms <= self.time_ms
-        ]
-        waits = [
-            client
-            for client in self.waiting
-            if client.alarm_ms is not None and client.alarm_ms <= self.time_ms
-        ]
-        return [*delays, *holds, *pauses, *waits]
+        return [what for time_ms, what in self.timers() if time_ms <= self.time_ms]
 
     def next_time(self) -> int | None:
-        times = [job.due_ms for job in self.in_state(State.DELAYED)]
-        times += [job.deadline_ms for job in self.in_state(State.RESERVED)]
-        times += [topic.paused_until_ms or 0 for topic in self.topics.values() if topic.pause_ms]
-        times += [client.alarm_ms for client in self.waiting if client.alarm_ms is not None]
-        return min(times, default=None)
+        return min((time_ms for time_ms, _ in self.timers()), default=None)
 
     def assert_order(self, happened: list[int], left: list[int]) -> None:
         assert all(time_ms <= self.time_ms for time_ms in happened), "early"
@@ -572,7 +566,6 @@ class Model:
         self.waiting.clear()
         self.draining = False
         self.timeouts = self.jobs_put = 0
-        self.last_id = self.last_id_put
         for job in self.in_state(State.RESERVED):
             job.holder = self.orphans
         for name in list(self.topics):

@@ -63,15 +63,9 @@ def history(engine: Engine) -> list[Attempt]:
     return history_of(live_record(engine.store, 1))
 
 
-def test_a_job_without_attempts_has_no_byte_of_it() -> None:
-    assert history_of(RECORD) == []
-    assert pack_history([]) == b""
-    assert with_parts(RECORD, {Flag.HISTORY: b""}) == RECORD
-
-
 @pytest.mark.parametrize("kept", range(5))
 def test_of_more_attempts_the_last_ones_are_kept(kept: int) -> None:
-    record = RECORD
+    record = with_parts(RECORD, {Flag.HISTORY: b""})
     all_of_them = [attempt(n, who="w" * (n % 3), error="e" * n) for n in range(7)]
     for each in all_of_them:
         record = with_parts(record, {Flag.HISTORY: longer_history(record, each, kept)})

@@ -60,17 +60,6 @@ class TopicView(NamedTuple):
     pause_left_ms: int
 
 
-class Totals(NamedTuple):
-    """The jobs of all topics, by state."""
-
-    urgent: int
-    ready: int
-    reserved: int
-    delayed: int
-    buried: int
-    jobs_put: int
-
-
 class JobDetails(NamedTuple):
     """One job; its attempts count since it was put, moved or revived."""
 
@@ -147,10 +136,10 @@ def job_details(engine: Engine, job_id: int, now_ms: RequestMs) -> JobDetails:
     )
 
 
-def totals(engine: Engine) -> Totals:
-    """Return the counts over all topics. O(topics)."""
+def totals(engine: Engine) -> tuple[int, ...]:
+    """Count the jobs that are urgent, ready, reserved, delayed, buried, and that were put."""
     topics = engine.store.topics.listing
-    return Totals(
+    return (
         sum(topic.queues.ready.urgent for topic in topics),
         sum(len(topic.queues.ready) for topic in topics),
         sum(topic.reserved for topic in topics),

@@ -19,7 +19,6 @@ from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, 
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.waiting import wait
-from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.scans.kick import Kick
@@ -148,11 +147,6 @@ class EngineRig:
     def advance(self, time_ms: int) -> bool:
         """Let one slice happen of what is due by then."""
         return advance(self.engine, PlayedMs(time_ms), RequestMs(time_ms + self.skew_ms))
-
-    def set_wall(self, wall_ms: int) -> None:
-        """Let the wall clock say this now, and all jobs be placed."""
-        follow_wall(self.engine, wall_ms - self.time_ms)
-        self.run(self.time_ms)
 
     def run(self, time_ms: int) -> int:
         """Let all happen that is due by then, in one leap; return the number of slices."""

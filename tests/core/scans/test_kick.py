@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from delayd.core.errors import OutOfSpace
 from delayd.core.log_records import Kind
 from delayd.core.operations.topics import clear
 from delayd.core.ready_queue import job_id_of
@@ -87,26 +86,6 @@ def test_deletes_and_a_clear_in_between_leave_fewer_to_be_kicked() -> None:
     assert work.step(10 * PASS_ACTION_COST, rig.now_ms)
     assert work.done == 30
     check(rig.engine)
-
-
-def test_a_crash_in_between_leaves_those_that_were_kicked_and_no_other() -> None:
-    rig, _, topic = with_buried()
-    work = Kick(rig.engine, topic, JOBS)
-    work.step(33 * PASS_ACTION_COST, rig.now_ms)
-    rig.agree_with_the_log()
-    rig.restart()
-    assert ready(rig.topic()) == list(range(1, 34))
-
-
-def test_without_log_space_it_ends_with_those_it_has_kicked() -> None:
-    rig, _, topic = with_buried()
-    work = Kick(rig.engine, topic, JOBS)
-    work.step(10 * PASS_ACTION_COST, rig.now_ms)
-    rig.engine.log_space.limit(0, lambda *_asked: -1)
-    assert work.step(10 * PASS_ACTION_COST, rig.now_ms)
-    assert work.done == 10
-    with pytest.raises(OutOfSpace):
-        Kick(rig.engine, topic, JOBS).step(10 * PASS_ACTION_COST, rig.now_ms)
 
 
 @pytest.mark.parametrize("jobs", [50, MANY])
