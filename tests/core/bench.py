@@ -115,7 +115,7 @@ class Bench(EngineWorld):
             self._do(sessions.leave, self._worker, Reason.UNDELIVERED, self._rig.now_ms)
 
     def back(self) -> None:
-        """Let all come back that ended sessions held."""
+        """Let all come back that ended sessions held, and sweep away what was cleared."""
         tasks = BackgroundTasks(self.engine)
         while tasks.has_more:
             tasks.step(self._rig.now_ms)
