@@ -1,4 +1,3 @@
-import random
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from delayd.line.grammar import (
     parse_put_words,
     shape_of,
 )
-from tests.rigs.line import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1
@@ -390,27 +389,3 @@ def test_an_endless_line_of_ours_takes_little_memory() -> None:
         assert len(client.connection._framing._rest) < LONG_LINE_BYTES_MAX
         assert len(client.connection._framing._overlong or b"") < 2 * LONG_LINE_BYTES_MAX
     assert client.says(b"\r", b"\n", USED) == BAD + USING
-
-
-@pytest.mark.walk(1, 5)
-def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(
-    number: int, rng: random.Random
-) -> None:
-    del number  # of which `rng` knows
-    for _ in range(40):
-        stream = b"".join(bit_of_ours(rng) for _ in range(rng.randrange(1, 25)))
-        whole = LineRig().client().says(stream)
-        assert LineRig().client().says(*in_pieces(stream, rng)) == whole, stream
-        assert LineRig().client().says(*bytewise(stream)) == whole, stream
-
-
-def bit_of_ours(rng: random.Random) -> bytes:
-    begins = (
-        *(*LONG, b"nack 1 ", b"set-policy t 3", b"change 1 bytes=4 ", b"put-in-tube t 0 0 9 30"),
-        *(b"list-jobs default", b"calendar default 1 2", b"clear-tube default", b"list-jobs no"),
-    )
-    ends = (b"\r\n", b"\r\n", b"\r\n", b"\r", b"\n", b"\0", b"\rx", b" ", b"\r\r\n", USED)
-    fill = rng.choice(b"x= 1").to_bytes() * rng.choice(
-        (0, 1, 30, 222, 223, 224, 1_000, 1_023, 1_248)
-    )
-    return rng.choice((rng.choice(begins), fill, rng.choice(ends)))

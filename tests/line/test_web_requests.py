@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from delayd.access.scopes import Scope
 from delayd.line import replies
 from tests.rigs.line import LineRig, bytewise, in_pieces
 
@@ -52,12 +51,3 @@ def test_nothing_that_a_page_posts_is_carried_out(
         assert client.connection.is_closing
         assert not rig.log
         assert rig.state()["last id"] == 0
-
-
-def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
-    rig = LineRig(needs_token=True)
-    unknown = rig.unauthenticated()
-    body = b"auth %b\r\n" % rig.token(Scope.PUT) + PUT
-    assert unknown.says(browser_post(b"/" + b"x" * 500, body)) == replies.NOT_HTTP
-    assert unknown.connection.is_closing
-    assert unknown.peer.principal is None
