@@ -19,7 +19,7 @@ from delayd.limits import WHEEL_SIZE_DEFAULT
 
 ROOT: Final = Path(__file__).parent.parent.parent
 BUDGET_S: Final = 150.0
-"""What a reading may take, judged by the size before; all together are about three quarters of an hour."""
+"""What a reading may take, judged by the size before; all together take 45 minutes."""
 RUNS: Final[Mapping[int, int]] = MappingProxyType({10**4: 3, 10**5: 2, 10**6: 1, 10**7: 1})
 """Size → readings of each case: large ones are less at the mercy of other programs."""
 LARGEST: Final = 10**7
