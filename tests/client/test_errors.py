@@ -44,25 +44,13 @@ def test_the_kinds_and_titles_that_the_client_knows_are_those_of_the_daemon() ->
     assert set(errors._BY_TITLE) <= {kind.title for kind in http_refusals()}
 
 
-def test_a_kind_of_a_later_version_is_of_the_class_of_its_word() -> None:
+def test_what_another_version_answers_is_of_the_class_of_its_kind_or_else_of_its_word() -> None:
     assert type(refused("NOT_FOUND", "gone", "Is gone.", kind="shelf_not_found")) is NotFound
-
-
-def test_the_title_does_not_matter_beside_the_kind() -> None:
-    titles = ("", "The key is invalid.", "There is nothing.")
-    said = {type(refused("NOT_FOUND", "gone", each, kind="topic_not_found")) for each in titles}
-    assert said == {TopicNotFound}
-
-
-def test_what_is_forbidden_names_the_scope() -> None:
-    error = refused("FORBIDDEN", "the token lacks the scope put")
-    assert isinstance(error, Forbidden)
-    assert error.scope == "put"
-
-
-def test_an_unknown_word_is_a_refusal_all_the_same() -> None:
-    error = refused("TEAPOT", "short and stout")
-    assert type(error) is Refused
-    assert error.word == "TEAPOT"
-    with pytest.raises(errors.DelaydError, match="stout"):
-        raise error
+    for title in ("", "The key is invalid.", "There is nothing."):
+        assert type(refused("NOT_FOUND", "gone", title, kind="topic_not_found")) is TopicNotFound
+    forbidden = refused("FORBIDDEN", "the token lacks the scope put")
+    assert isinstance(forbidden, Forbidden)
+    assert forbidden.scope == "put"
+    with pytest.raises(Refused, match="stout") as unknown:
+        raise refused("TEAPOT", "short and stout")
+    assert (type(unknown.value), unknown.value.word) == (Refused, "TEAPOT")

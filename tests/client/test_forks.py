@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import gc
 import os
-import socket
+import socketserver
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -23,44 +24,34 @@ from tests.client.peer import Hold, Read, ScriptedPeer, Send, Step
 ALIVE = b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{"status":"ready"}'
 
 
-class Lives:
+class Lives(socketserver.ThreadingTCPServer):
     """A server that says on each connection, as often as it is asked, that it lives."""
 
+    daemon_threads = True
+
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: list[int] = []
         """How many came on each connection."""
 
-    def serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.requests.append(0)
-            number = len(self.requests) - 1
-            threading.Thread(target=self._answer, args=(connection, number), daemon=True).start()
-
-    def _answer(self, connection: socket.socket, number: int) -> None:
-        with connection, contextlib.suppress(OSError):
-            while connection.recv(65536):
+    def finish_request(self, request: Any, client_address: object) -> None:  # noqa: ANN401
+        number = len(self.requests)
+        self.requests.append(0)
+        with contextlib.suppress(OSError):
+            while request.recv(65536):
                 self.requests[number] += 1
-                connection.sendall(ALIVE)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+                request.sendall(ALIVE)
 
 
 @pytest.fixture
 def lives() -> Iterator[Lives]:
-    server = Lives()
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    yield server
-    server.close()
-    thread.join(60)
+    with Lives() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(60)
 
 
 def fork(monkeypatch: pytest.MonkeyPatch) -> None:

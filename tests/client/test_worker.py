@@ -371,27 +371,6 @@ def test_ctrl_c_lets_the_job_in_hand_be_finished(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_second_ctrl_c_gives_the_job_in_hand_back(
-    ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    client = FakeDelayd().client()
-    client.put_many("mail", [{"body": n} for n in range(2)])
-    may_go_on = threading.Event()
-
-    def handle(_job: Job) -> None:
-        ctrl_c()
-        worker._is_stopping.wait(60)
-        ctrl_c()
-        may_go_on.wait(60)
-
-    worker = Worker(client, "mail", handle)
-    with pytest.raises(KeyboardInterrupt):
-        worker.run()
-    may_go_on.set()
-    assert [(each.state, each.attempts) for each in client.jobs("mail")] == [("ready", 0)] * 2
-    assert caplog.messages[-1] == GIVEN_BACK.format(1)
-
-
 def test_a_second_ctrl_c_cancels_handlers_with_asyncio_and_gives_their_jobs_back(
     ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
