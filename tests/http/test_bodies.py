@@ -99,6 +99,14 @@ def test_a_long_request_is_read_as_a_short_one_is(
     assert outcome(lambda data: read(data, kind, batch), spaced) == outcome(short.read, spaced)
 
 
+@pytest.mark.parametrize("inner", [b"[]", b"{}"])
+def test_a_body_of_very_many_arrays_or_objects_is_not_read(inner: bytes) -> None:
+    items = b",".join([inner] * (limits.HTTP_CONTAINERS_MAX - 1))
+    Reader(PutJobForm).read(b'{"body":[%b]}' % items)
+    with pytest.raises(RequestInvalid, match="body: has more than 250000 arrays and objects: send"):
+        Reader(PutJobForm).read(b'{"body":[%b,%b]}' % (inner, items))
+
+
 @pytest.mark.parametrize("name", [b"jobs", rb"j\u006fbs", rb"\u006aobs"])
 def test_a_short_batch_is_one_however_its_name_is_written(name: bytes) -> None:
     batch: Any = PUTS.read_short(b'{"%b": [{"body": 1}]}' % name)

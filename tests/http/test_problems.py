@@ -31,6 +31,7 @@ from delayd.http.request_forms import AdvanceForm, HorizonForm, KickForm, PauseF
 from delayd.http.responses import refused
 from delayd.limits import HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
+from tests.pages import text_of
 
 EXAMPLES: Final = (
     errors.JobNotFound(7),
@@ -95,86 +96,17 @@ EXAMPLES: Final = (
 )
 """One of each."""
 
+ROW: Final = re.compile(r"^\| (\d{3}) \| `(\w+)` \| `(\w+)` \| (.*?) \|", re.MULTILINE)
 KNOWN: Final = {
     kind: (word, int(status), title)
-    for kind, word, status, title in (
-        line.split(" ", 3)
-        for line in """\
-body_too_big JOB_TOO_BIG 413 The body is longer than this daemon, or the topic, accepts.
-busy BUSY 503 The daemon cannot do this now.
-cap_reached OUT_OF_MEMORY 507 A cap of the topic or of the daemon is reached.
-delay_too_long BAD_FORMAT 422 The delay is longer than the topic allows.
-draining DRAINING 503 The daemon was told to accept no more jobs.
-expectation_unsupported EXPECTATION_FAILED 417 The Expect header asks for something that this
-    daemon does not support.
-forbidden FORBIDDEN 403 The token does not allow this.
-group_full GROUP_FULL 507 The group has as many jobs as its topic's policy allows.
-group_missing BAD_FORMAT 422 The topic takes only jobs with a group, and the put has none.
-groups_full OUT_OF_MEMORY 409 As many groups of the topic are paused as can be at once.
-header_too_long HEADER_TOO_LONG 431 A header is longer than this daemon reads, or there are too
-    many of them.
-http_version_unsupported HTTP_VERSION_NOT_SUPPORTED 505 The version of HTTP is not supported.
-idempotency_key_reused IDEMPOTENCY_KEY_REUSED 422 The Idempotency-Key was used for another
-    request.
-idempotency_keys_full IDEMPOTENCY_KEYS_FULL 507 The daemon remembers as many Idempotency-Keys
-    as it may.
-internal_error INTERNAL_ERROR 500 An internal error of the daemon.
-job_already_exists JOB_ALREADY_EXISTS 409 A live job of the topic has the key; it can be kept,
-    replaced, preserved or extended.
-job_not_found NOT_FOUND 404 The job does not exist, or its state or holder does not allow the
-    operation.
-job_reserved RESERVED 409 The job is reserved by a worker.
-key_invalid BAD_FORMAT 422 The key is invalid.
-key_not_found NOT_FOUND 404 No live job of the topic has the key.
-last_watched NOT_IGNORED 409 A consumer must watch at least one topic.
-line_malformed BAD_FORMAT 400 The line is not a well-formed command.
-media_type_unsupported UNSUPPORTED_MEDIA_TYPE 415 The Content-Type is not JSON in UTF-8, or the
-    body is compressed.
-method_not_allowed METHOD_NOT_ALLOWED 405 The path does not support this method.
-no_such_call UNKNOWN_COMMAND 404 There is no such path.
-no_standby NO_STANDBY 409 No standby can take the log over now.
-no_virtual_clock NO_VIRTUAL_CLOCK 409 The clock is not virtual, so it cannot be advanced.
-not_for_topic NOT_FOR_TOPIC 422 The secret or the sink of a target is not for this topic.
-not_json BAD_JSON 400 The body cannot be read as JSON.
-not_ready NOT_READY 503 The daemon cannot accept jobs now.
-out_of_space OUT_OF_MEMORY 507 No space is left beyond what is kept for removals and snapshots.
-path_too_long URI_TOO_LONG 414 The path is longer than this daemon reads.
-policies_full OUT_OF_MEMORY 409 As many topics have policies of their own as may have one.
-policy_changed POLICY_CHANGED 412 The policy is not the one that the request is about: it was
-    changed since.
-policy_invalid BAD_FORMAT 422 The policy is invalid.
-push_off PUSH_IS_OFF 422 This daemon delivers nothing by itself.
-request_invalid BAD_FORMAT 422 The request is invalid; `errors` lists every problem.
-request_malformed BAD_FORMAT 400 The request is not valid HTTP, or has a query or body that the
-    call does not take.
-request_timeout REQUEST_TIMEOUT 408 The request did not arrive in time.
-request_too_long JOB_TOO_BIG 413 The request is longer than this daemon reads.
-reservation_lost NOT_RESERVED 409 The reservation has ended: its ttr ran out, or the job went
-    to another worker.
-schedule_configured FORBIDDEN 409 The schedule belongs to the configuration of the daemon, and is
-    changed there.
-schedule_invalid BAD_FORMAT 422 The schedule is invalid.
-schedule_not_found NOT_FOUND 404 There is no schedule of that name.
-schedule_over SCHEDULE_OVER 409 The schedule has no more runs.
-schedules_full OUT_OF_MEMORY 409 There are as many schedules as there may be.
-source_refused FORBIDDEN 403 The Host is unknown, or the request comes from a web page.
-standing_by NOT_READY 503 This daemon stands by: another one owns the log.
-stopping STOPPING 503 The daemon is stopping.
-target_refused BAD_FORMAT 422 The target of a push is refused.
-too_many_requests TOO_MANY_REQUESTS 429 The client has too many connections or requests.
-too_many_watched OUT_OF_MEMORY 409 A consumer may watch so many topics at most.
-topic_internal FORBIDDEN 403 The topic is reserved: readable by all, changed only by the daemon.
-topic_name_invalid BAD_FORMAT 422 The topic's name is invalid.
-topic_not_found NOT_FOUND 404 The topic does not exist: it is unused and has no jobs.
-transfer_encoding_unsupported NOT_IMPLEMENTED 501 The Transfer-Encoding is not chunked.
-unauthorized UNAUTHORIZED 401 A valid token is needed.
-value_out_of_range BAD_FORMAT 422 A number is out of range.
-wrong_state WRONG_STATE 409 The state of the job does not allow this.""".replace(
-            "\n    ", " "
-        ).splitlines()
-    )
+    for status, word, kind, title in ROW.findall(text_of("http.md"))
+} | {
+    "last_watched": ("NOT_IGNORED", 409, "A consumer must watch at least one topic."),
+    "line_malformed": ("BAD_FORMAT", 400, "The line is not a well-formed command."),
+    "too_many_watched": ("OUT_OF_MEMORY", 409, "A consumer may watch so many topics at most."),
 }
-"""Clients rely on these: they are added to, and never changed."""
+"""What the page promises, and what the line alone answers. Clients rely on these: they are added
+to, and never changed."""
 
 each = pytest.mark.parametrize("refusal", EXAMPLES, ids=lambda refusal: type(refusal).__name__)
 

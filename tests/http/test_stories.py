@@ -26,6 +26,7 @@ from tests.rigs.written import ABSENT, Fact, covers, facts_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+STORIES: Final = facts_of(Path(__file__).parent / "stories.txt")
 SHORT: Final = {
     "put": ("POST", "topics/{}/jobs"),
     "reserve": ("POST", "topics/{}/reserve"),
@@ -237,10 +238,9 @@ def same(found: object, expected: object) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("story", facts_of(Path(__file__).parent / "stories.txt"), ids=str)
-def test_every_story_goes_as_written(story: Fact) -> None:
+def play(story: Fact, rig_of: type[HttpRig] = HttpRig) -> None:
     options = dict(option.split("=") for option in story.options if "=" in option)
-    with HttpRig(
+    with rig_of(
         is_virtual="virtual" in story.options,
         needs_token="tokens" in story.options,
         serves_ui="ui" in story.options,
@@ -249,3 +249,8 @@ def test_every_story_goes_as_written(story: Fact) -> None:
         if "push" in story.options:
             rig.engine.vet_target = vet
         story.play(Play(rig).step)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=str)
+def test_every_story_goes_as_written(story: Fact) -> None:
+    play(story)

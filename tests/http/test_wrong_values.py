@@ -13,11 +13,12 @@ from tests.rigs.written import Fact, facts_of
 
 HELD: Final = "1-18bcfe56800-1"
 """The token of the job that is in hand."""
-LONG: Final[list[tuple[str, object, str]]] = [
+LONG: Final[list[tuple[str, object, str]]] = [  # of a list that is too long no item is looked at
     ("POST /v1/topics/mail/jobs", {"body": 1, "retry": [1] * 256}, "retry"),
-    ("POST /v1/ack", {"tokens": ["1-0-1"] * (limits.HTTP_BATCH_MAX + 1)}, "tokens"),
-    ("POST /v1/nack", {"nacks": [{"token": "1-0-1"}] * (limits.HTTP_BATCH_MAX + 1)}, "nacks"),
-    ("POST /v1/reserve", {"topics": ["mail"] * (limits.HTTP_TOPICS_MAX + 1)}, "topics"),
+    ("POST /v1/topics/mail/jobs", {"jobs": [1] * (limits.HTTP_BATCH_MAX + 1)}, "jobs"),
+    ("POST /v1/ack", {"tokens": ["x"] * (limits.HTTP_BATCH_MAX + 1)}, "tokens"),
+    ("POST /v1/nack", {"nacks": [1] * (limits.HTTP_BATCH_MAX + 1)}, "nacks"),
+    ("POST /v1/reserve", {"topics": ["-x"] * (limits.HTTP_TOPICS_MAX + 1)}, "topics"),
     ("GET /v1/topics/mail/jobs?", f"prefix={'x' * (limits.KEY_BYTES_MAX + 1)}", "prefix"),
     (
         "GET /v1/calendar?",

@@ -11,7 +11,7 @@ from delayd.core.operations.sessions import open_session, watch
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
-from delayd.limits import HTTP_BATCH_MAX, HTTP_LOOK_ITEMS
+from delayd.limits import HTTP_LOOK_ITEMS
 from tests.rigs.http import JOBS, RESERVE, Answer, HttpRig, SliceWatch, put, reserved
 
 ACTS = ("ack", "nack", "touch", "bury")
@@ -82,16 +82,6 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(
             holder_of(engine, 1, later, record)
         delete(engine, session, 1, RequestMs(engine.store.time_ms))
         assert engine.log_space.jobs == 0
-
-
-def test_many_are_acknowledged_in_one_commit(rig: HttpRig) -> None:
-    jobs = many(rig, HTTP_BATCH_MAX)
-    before = len(rig.disk.frames)
-    answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
-    assert answer.status == 200
-    assert answer.json["results"] == [{"id": job["id"], "status": 200} for job in jobs]
-    assert len(rig.disk.frames) == before + 1
-    assert rig.engine.log_space.jobs == 0
 
 
 def test_the_results_of_nacks_are_written_as_clients_have_always_read_them() -> None:
