@@ -16,6 +16,7 @@ payload, `fail sync 2` has the second sync from now on fail, `fail pread 1 99` t
 import errno
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -73,6 +74,31 @@ class JournalBench:
 
     def __init__(self) -> None:
         self.begin_anew()
+        self._acts: dict[str, Callable[..., object]] = {
+            "put": lambda *words: append_all(self.journal, payloads(words), sync_each=True),
+            "at_once": lambda *most: self.journal.sync_at_once(*map(int, most)),
+            "pending": lambda: self.journal._pending.frame_bytes,
+            "pending_max": lambda most: setattr(self.journal, "_pending", Pending(int(most))),
+            "due": lambda live: self.journal.snapshot_is_due(int(live)),
+            "snapshot": lambda *words: take_snapshot(self.journal, payloads(words)).sequence,
+            "write": lambda *words: [*map(self._writer.write, payloads(words))],
+            "finish": lambda jobs: self._writer.finish(int(jobs)),
+            "shrink": lambda space_bytes: self.journal.shrink_space(int(space_bytes)),
+            # The disk, the process, and others
+            "roomy": lambda: setattr(self.disk, "capacity_bytes", None),
+            "crash": lambda: self.gone(self.disk.heal, self.disk.crash),
+            "kill": lambda: self.gone(self.disk.kill),
+            "close": lambda: self.gone(self.journal.close),
+            "unread": lambda: self.start().close(),
+            "clock": lambda kind: setattr(self, "_is_virtual", kind == "virtual"),
+            "second": lambda: opened(self.disk),
+            "unlock": lambda: self.disk.close(self._lock),
+            "holder": lambda: holder(self.disk, DIRECTORY),
+            "remove": lambda name: self.disk.unlink(where(name)),
+            "place": lambda name, *words: self.disk.put_file(
+                where(name), b"".join(payloads(words))
+            ),
+        }
 
     def begin_anew(self, segment_bytes: str = str(CONFIGURED_BYTES), capacity: str = "") -> None:
         """Have a journal with such segments on another disk, which is empty."""
@@ -91,23 +117,14 @@ class JournalBench:
         if not step:
             return None
         act, *words = shlex.split(step)
-        returned: object = getattr(self, act)(*words)
-        return returned
+        taken: Callable[..., object] = self._acts.get(act) or getattr(self, act)
+        return taken(*words)
 
     # --- Acts ------------------------------------------------------------------------------------
 
     def append(self, *words: str) -> int:
         append_all(self.journal, payloads(words))
         return self.journal.appended_sequence
-
-    def put(self, *words: str) -> None:
-        append_all(self.journal, payloads(words), sync_each=True)
-
-    def sync(self) -> int:
-        return self.journal.sync()
-
-    def at_once(self, *bytes_max: str) -> bool:
-        return self.journal.sync_at_once(*map(int, bytes_max))
 
     def ticket(self) -> bool:
         ticket = self.journal.begin_sync()
@@ -127,44 +144,16 @@ class JournalBench:
         error = OSError(errno.EIO, "EIO") if how == "EIO" else self._error
         return self.journal.end_sync(self._ticket, error, is_done=how != "undone")
 
-    def look(self) -> None:
-        self.journal.find_lost()
-
-    def due(self, live_bytes: str) -> bool:
-        return self.journal.snapshot_is_due(int(live_bytes))
-
-    def snapshot(self, *words: str) -> int:
-        return take_snapshot(self.journal, payloads(words)).sequence
-
     def begin(self, *sequence: str) -> None:
         """Begin a snapshot, of the last frame if no other is said."""
         last = int(sequence[0]) if sequence else self.journal.appended_sequence
         self._writer = self.journal.begin_snapshot(last, START_MS, START_MS)
-
-    def write(self, *words: str) -> None:
-        for payload in payloads(words):
-            self._writer.write(payload)
-
-    def finish(self, jobs: str) -> None:
-        self._writer.finish(int(jobs))
-
-    def abandon(self) -> None:
-        self._writer.abandon()
 
     def space(self, *numbers: str) -> bool:
         """Ask for so many bytes, or for these and so long a payload, or for several of them."""
         is_there = self.journal.make_space(*map(int, numbers))
         assert not is_there or self.journal.space_bytes >= int(numbers[0])
         return is_there
-
-    def shrink(self, space_bytes: str) -> None:
-        self.journal.shrink_space(int(space_bytes))
-
-    def pending_max(self, bytes_max: str) -> None:
-        self.journal._pending = Pending(int(bytes_max))
-
-    def pending(self) -> int:
-        return self.journal._pending.frame_bytes
 
     # --- The disk and the process ----------------------------------------------------------------
 
@@ -189,21 +178,28 @@ class JournalBench:
         used = sum(map(len, contents_of(self.disk).values()))
         self.disk.capacity_bytes = used + int(room)
 
-    def roomy(self) -> None:
-        self.disk.capacity_bytes = None
+    def sync(self) -> int:
+        return self.journal.sync()
 
-    def crash(self) -> None:
-        self.disk.heal()
-        self.disk.crash()
+    def look(self) -> None:
+        self.journal.find_lost()
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+    def lock(self) -> None:
+        """Do as a daemon of an earlier version."""
+        self._lock = self.disk.lock(where("lock"))
+
+    def gone(self, *acts: Callable[[], object]) -> None:
+        """End the process in this way."""
+        for act in acts:
+            act()
         self.is_open = False
 
-    def kill(self) -> None:
-        self.disk.kill()
-        self.is_open = False
-
-    def close(self) -> None:
-        self.journal.close()
-        self.is_open = False
+    def start(self) -> Journal:
+        """Start without a look at the log."""
+        return Journal.open(DIRECTORY, disk=self.disk, segment_bytes=self._segment_bytes)
 
     def reopen(self) -> int:
         self.journal, self.found = opened(
@@ -213,28 +209,6 @@ class JournalBench:
         self.journal.on_unproved = self.unproved.append
         self.is_open = True
         return len(self.found)
-
-    def unread(self) -> None:
-        """Start and end without a look at the log."""
-        Journal.open(DIRECTORY, disk=self.disk, segment_bytes=self._segment_bytes).close()
-
-    def clock(self, kind: str) -> None:
-        """Have the next start say that it has a virtual clock, or that of the system."""
-        self._is_virtual = kind == "virtual"
-
-    def second(self) -> None:
-        """Start another daemon."""
-        opened(self.disk)
-
-    def lock(self) -> None:
-        """Do as a daemon of an earlier version."""
-        self._lock = self.disk.lock(where("lock"))
-
-    def unlock(self) -> None:
-        self.disk.close(self._lock)
-
-    def holder(self) -> str:
-        return holder(self.disk, DIRECTORY)
 
     def keep(self, *name: str) -> None:
         self._kept["".join(name)] = self._state(*name)
@@ -249,12 +223,6 @@ class JournalBench:
         content = self._kept[name]
         assert isinstance(content, bytes)
         self.disk.put_file(where(name), content)
-
-    def place(self, name: str, *words: str) -> None:
-        self.disk.put_file(where(name), b"".join(payloads(words)))
-
-    def remove(self, name: str) -> None:
-        self.disk.unlink(where(name))
 
     def accept(self, name: str, offset: str) -> None:
         """Have a command end the log there."""
@@ -274,7 +242,7 @@ class JournalBench:
             "durable": self.journal.synced_sequence,
             "appended": self.journal.appended_sequence,
             "fresh": self.journal.fresh_starts,
-            "pending": self.pending(),
+            "pending": self.journal._pending.frame_bytes,
             "files": sum(name.startswith("segment") for name in names),
             "snapshots": sum(name.startswith("snapshot") for name in names),
             "spares": sum(name.startswith("spare") for name in names),

@@ -137,16 +137,6 @@ def test_the_bound_holds_at_every_moment(pattern: Callable[[Jobs], None], noise:
 
 
 @pytest.mark.thorough
-def test_after_a_mass_of_jobs_has_gone_the_disk_is_empty_without_another_operation() -> None:
-    jobs = Jobs()
-    numbers = [jobs.put(jobs.body()) for _ in range(2_000)]
-    for number in numbers[:-10]:
-        jobs.record(number, b"")
-    jobs.check_settled()
-    assert jobs.disk_bytes() < SEGMENT + 5_000
-
-
-@pytest.mark.thorough
 def test_a_growing_state_is_not_copied_over_and_over() -> None:
     jobs = Jobs()
     growth(jobs)
