@@ -9,7 +9,7 @@ import pytest
 
 from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
 from delayd.journal.format import CHECKSUM, Frame
-from delayd.journal.recovery import BASES, Base, Basis, LogStart, Recovery, SnapshotsFound
+from delayd.journal.recovery import BASES, Basis, LogStart, Recovery, SnapshotsFound
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
 from tests.journal.journals import (
     DIRECTORY,
@@ -22,7 +22,6 @@ from tests.journal.journals import (
     flipped,
     numbered,
     opened,
-    path_of,
     payloads_in,
     put_all,
     take_snapshot,
@@ -222,29 +221,21 @@ def test_damage_in_front_of_the_snapshot_does_no_harm() -> None:
     assert whole_or_refused({name: PAIR[name] for name in PAIR if name != SEGMENTS[0]})
 
 
-def test_a_foreign_segment_in_front_of_the_snapshot_is_refused() -> None:
-    disk = disk_of(PAIR)
-    other = FILES[SEGMENTS[0]]
-    disk.put_file(path_of(1), b"x" + other[1:])
-    with pytest.raises(JournalCorrupt, match="not a segment"):
-        opened(disk)
-    assert whole_or_refused(PAIR | {SEGMENTS[0]: FILES[SEGMENTS[1]]}) is False
+REFUSED: Final = {
+    SEGMENTS[0]: (PAIR | {SEGMENTS[0]: b"x" + FILES[SEGMENTS[0]][1:]}, "not a segment"),
+    SEGMENTS[1]: (PAIR | {SEGMENTS[0]: FILES[SEGMENTS[1]]}, "belongs to|says that this is"),
+    snapshot_name(9): (PAIR | {snapshot_name(9): FILES[NEWEST]}, "says that this is snapshot 8"),
+    NEWEST: (NEWEST_ALONE | {NEWEST: DAMAGED}, "and the log begins with frame 5, wanted is 1"),
+    OLDER: (PAIR | {OLDER: rewritten(FILES[OLDER], version=2)}, "version is 2, this program reads"),
+}
 
 
-def test_a_snapshot_under_another_name_is_refused() -> None:
-    files = dict(PAIR)
-    files[snapshot_name(9)] = files[NEWEST]
-    with pytest.raises(JournalCorrupt, match="says that this is snapshot 8"):
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_names_the_file_and_what_is_wrong_or_missing(name: str) -> None:
+    files, why = REFUSED[name]
+    with pytest.raises(JournalVersion if name == OLDER else JournalCorrupt, match=why) as it:
         opened(disk_of(files))
-
-
-def test_a_refusal_names_the_snapshot_and_what_is_missing() -> None:
-    files = {NEWEST: DAMAGED} | {name: FILES[name] for name in SEGMENTS[1:]}
-    with pytest.raises(JournalCorrupt, match=r"and the log begins with frame 5, wanted is 1") as it:
-        opened(disk_of(files))
-    assert it.value.file == f"{DIRECTORY}/{NEWEST}"
-    with pytest.raises(JournalVersion, match="version is 2, this program reads up to 1"):
-        opened(disk_of(PAIR | {OLDER: rewritten(FILES[OLDER], version=2)}))
+    assert it.value.file == f"{DIRECTORY}/{SEGMENTS[0] if name == SEGMENTS[1] else name}"
 
 
 def test_a_torn_tail_behind_a_snapshot_is_cut() -> None:
@@ -254,8 +245,3 @@ def test_a_torn_tail_behind_a_snapshot_is_cut() -> None:
     journal, found = opened(disk)
     assert found == PUT[:11]
     assert len(journal.torn_tails) == 1
-
-
-def test_the_name_of_a_snapshot_testifies_without_being_read() -> None:
-    disk = disk_of(PAIR | {NEWEST: b""})
-    assert Base(disk, DIRECTORY, disk.list_directory(DIRECTORY)).testimony == 8
