@@ -133,15 +133,6 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(made: Made) -> None
         assert peer.received[1].count(b"/ack") == 1
 
 
-def test_connections_are_used_again(made: Made) -> None:
-    once: list[Step] = [Read(b"\r\n\r\n"), Send(ALIVE)]
-    with ScriptedPeer([[*once, *once, *once, Close()]]) as peer:
-        client = made.client(peer.http)
-        for _ in range(3):
-            client.health()
-        assert peer.received[0].count(b"GET /readyz") == 3
-
-
 def test_a_wrong_address_is_told_at_once(made: Made) -> None:
     with free_port() as port, pytest.raises(Unreachable) as caught:
         made.client(f"http://127.0.0.1:{port}").health()

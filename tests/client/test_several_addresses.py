@@ -213,12 +213,6 @@ def test_a_proxy_that_closes_each_connection_after_its_answer_is_not_asked_befor
     assert made.pauses == [0.05]
 
 
-def test_a_client_of_one_address_asks_nothing_before(made: Made) -> None:
-    with ScriptedPeer([[*DOES, Hold()]]) as owner:
-        made.client(urls(owner.port)).ack(TOKEN)
-        assert owner.received[0].startswith(b"POST /v1/jobs/7/ack")
-
-
 @pytest.mark.parametrize("scheme", PUTS)
 def test_after_a_loss_a_put_waits_for_a_daemon_behind_a_proxy_that_accepts_without_one(
     made: Made, scheme: str

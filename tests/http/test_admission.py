@@ -103,7 +103,7 @@ def shown(rig: HttpRig, text: str, peer: str = "192.0.2.7") -> Client:
     return client
 
 
-def test_a_token_is_shown_by_its_scheme_in_any_case_and_once_and_nothing_else_is_one(
+def test_a_token_is_shown_by_its_scheme_in_any_case_and_nothing_else_is_one(
     guarded: HttpRig,
 ) -> None:
     with guarded as rig:
@@ -112,9 +112,6 @@ def test_a_token_is_shown_by_its_scheme_in_any_case_and_once_and_nothing_else_is
             client = shown(rig, f"{scheme} {token}")
             assert client.the_answer.status == 200
             assert not client.protocol.peer.is_unauthenticated
-        for other in (token, "dlyd_00000009_" + "x" * 43, ""):
-            answer = shown(rig, f"Bearer {token}\r\nAuthorization: Bearer {other}").the_answer
-            assert (answer.status, answer.word) == (400, "BAD_FORMAT")
         for text in ("x", "dlyd_00000001_" + "\xff" * 43, "x" * 5_000):
             client = shown(rig, f"Bearer {text}")
             answer = client.the_answer
