@@ -39,7 +39,7 @@ class ScheduleState(enum.Enum):
     ACTIVE = "active"
     PAUSED = "paused"
     OVER = "over"
-    """No more: the end has passed, or there were as many as there may be."""
+    """No more, and none waits: the end has passed, or there were as many as there may be."""
 
 
 class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -65,11 +65,11 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
     runs: int = 0
     """Jobs that were put."""
     missed: int = 0
-    """Runs that were due while nobody ran them, and are not made up for."""
+    """Runs that were due while nobody ran them, or waited for too long, and are not put."""
     missed_ms: int = 0
     """When that was noticed last; 0: never."""
     skipped: int = 0
-    """Runs that were due while the one before was under way."""
+    """Runs that were due while the one before was under way, and are not put after it."""
     refused: int = 0
     """Runs whose job was refused, by a cap of the topic for example."""
     late: int = 0
@@ -93,7 +93,8 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
         """Whether there will be runs."""
         if self.is_paused:
             return ScheduleState.PAUSED
-        return ScheduleState.OVER if self.planned_ms == NEVER else ScheduleState.ACTIVE
+        is_over = self.planned_ms == NEVER and not self.queued_ms
+        return ScheduleState.OVER if is_over else ScheduleState.ACTIVE
 
     def miss(self, count: int, wall_ms: int) -> None:
         """Note that so many runs, which may be none, are not made up for."""

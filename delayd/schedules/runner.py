@@ -108,7 +108,8 @@ class Runner:
             progress = schedule.progress
             if progress.run_id:
                 self._watch(schedule)
-                if progress.queued_ms and not self.is_under_way(schedule):
+                is_settled = schedule.has_had_all() or not self.is_under_way(schedule)
+                if progress.queued_ms and is_settled:
                     self._ended.append((schedule.name, progress.run_id, None))
         old = [
             schedule.name
@@ -183,9 +184,9 @@ class Runner:
         progress, recurrence = schedule.progress, schedule.recurrence()
         due = next_due(schedule.definition, recurrence, progress, wall_ms)
         progress.miss(due.missed, self.wall_ms)
+        progress.handle(due.handled_ms)
         if due.run_ms is not None:
             self._make(schedule, due.run_ms, now_ms)
-        progress.handle(due.handled_ms)
         self.plan_next(schedule, due.handled_ms, recurrence)
 
     def _end_for(self, schedule: Schedule, refusal: ScheduleInvalid) -> None:
@@ -223,6 +224,7 @@ class Runner:
         definition, progress = schedule.definition, schedule.progress
         if schedule.has_had_all():
             return
+        self._give_up_queued(schedule)
         if definition.overlap is not Overlap.ALLOW and self.is_under_way(schedule):
             if definition.overlap is Overlap.QUEUE_ONE and not progress.queued_ms:
                 progress.queued_ms = nominal_ms
@@ -254,6 +256,9 @@ class Runner:
         progress.refused_ms = 0
         self._outcome(schedule.name, "")
         self._watch(schedule)
+        if schedule.has_had_all():
+            progress.planned_ms = NEVER
+            self._give_up_queued(schedule)
 
     def put_job(
         self, schedule: Schedule, nominal_ms: int, now_ms: RequestMs
@@ -333,18 +338,33 @@ class Runner:
             self._ended.popleft()
 
     def put_queued(self, schedule: Schedule, now_ms: RequestMs) -> None:
-        """Put the run that has waited for the end of the one before, if one has; `OutOfSpace`.
+        """Put the run that has waited for the end of the one before, if it still may be put.
 
-        While the schedule is paused it goes on waiting.
+        While the schedule is paused it goes on waiting. Raises `OutOfSpace`.
         """
         progress = schedule.progress
         if not progress.queued_ms or progress.is_paused:
             return
         self._require_space(schedule)
+        self._give_up_queued(schedule)
         nominal_ms, progress.queued_ms = progress.queued_ms, 0
         with self._engine.one_item():
-            self._put(schedule, nominal_ms, now_ms)
+            if nominal_ms:
+                self._put(schedule, nominal_ms, now_ms)
             self._book.keep(schedule, now_ms)
+
+    def _give_up_queued(self, schedule: Schedule) -> None:
+        """Let the run that waits be skipped at the limit, and missed when its window is over."""
+        progress, window_ms = schedule.progress, schedule.definition.window_ms
+        if not progress.queued_ms:
+            return
+        late_ms = self.wall_ms - schedule.put_off_ms - progress.queued_ms
+        if schedule.has_had_all():
+            progress.queued_ms = 0
+            progress.skipped += 1
+        elif window_ms is not None and late_ms > window_ms:
+            progress.queued_ms = 0
+            progress.miss(1, self.wall_ms)
 
     # --- Planned anew ----------------------------------------------------------------------------
 

@@ -193,8 +193,6 @@ class Schedules:
             if outcome is not Outcome.CREATED:  # asked for twice in this millisecond
                 return job_id, run_key(name, nominal_ms).decode()
             self.runner.note_run(schedule, job_id, nominal_ms)
-            if schedule.has_had_all():
-                schedule.progress.planned_ms = NEVER
             self._keep(schedule, now_ms)
         return job_id, run_key(name, nominal_ms).decode()
 

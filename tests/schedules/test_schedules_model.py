@@ -46,9 +46,10 @@ class Model:
         runs = [nominal for nominal in runs if window is None or wall - nominal <= window]
         self.missed += len(due) - len(runs)
         for nominal in runs:
-            self.run(nominal)
+            self.run(nominal, wall)
 
-    def run(self, nominal: int) -> None:
+    def run(self, nominal: int, wall: int) -> None:
+        self.look_at_waiting(wall)
         if self.overlap == "allow" or not self.under_way:
             self.put.append(nominal)
             self.under_way = nominal
@@ -57,12 +58,18 @@ class Model:
         else:
             self.skipped += 1
 
-    def end(self, nominal: int) -> None:
+    def look_at_waiting(self, wall: int) -> None:
+        if self.waiting and self.window is not None and wall - self.waiting > self.window:
+            self.waiting = 0
+            self.missed += 1
+
+    def end(self, nominal: int, wall: int) -> None:
         if nominal == self.under_way:
             self.under_way = 0
+            self.look_at_waiting(wall)
             if self.waiting:
                 nominal, self.waiting = self.waiting, 0
-                self.run(nominal)
+                self.run(nominal, wall)
 
 
 @pytest.mark.walk(12, 10_000)
@@ -96,7 +103,7 @@ def test_runs_beside_the_model(number: int) -> None:
             case _ if held:
                 nominal = rng.choice([*held])
                 rig.finish([(held.pop(nominal), "")])
-                model.end(nominal)
+                model.end(nominal, rig.time_ms)
         progress = rig.progress()
         seen = (progress.runs, progress.missed, progress.skipped, progress.queued_ms)
         assert seen == (len(model.put), model.missed, model.skipped, model.waiting)

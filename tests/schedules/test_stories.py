@@ -113,6 +113,63 @@ def test_a_run_that_waits_is_put_when_the_one_before_is_dead() -> None:
     rig.agree_with_the_log()
 
 
+def test_nothing_waits_in_a_schedule_that_is_over() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", overlap="queue_one", limit=3, end="2026-11-21T21:00:00Z")
+    rig.pass_time(HOUR)
+    first = rig.take()
+    rig.pass_time(5 * HOUR)
+    assert (rig.next(), rig.progress().state) == ([], ScheduleState.ACTIVE), "one waits"
+    rig.finish(first)
+    assert rig.work() == keys("21T21:00:00")
+    assert (rig.progress().state, rig.progress().queued_ms) == (ScheduleState.OVER, 0)
+
+    rig.set("two", every="1h", overlap="queue_one", limit=2)
+    rig.pass_time(2 * HOUR)
+    former = rig.progress("two")
+    assert former.queued_ms
+    rig.schedules.run_now("two", rig.now_ms)
+    over = rig.progress("two")
+    seen = (over.state, over.runs, over.queued_ms, over.skipped)
+    assert seen == (ScheduleState.OVER, 2, 0, former.skipped + 1)
+    assert len(rig.work()) == 2
+    assert rig.work() == []
+
+    schedule = rig.schedules.load("two")
+    schedule.progress.queued_ms = former.queued_ms  # as older versions have left it
+    rig.schedules.book.keep(schedule, rig.now_ms)
+    rig.restart()
+    assert rig.work() == []
+    assert (rig.progress("two").runs, rig.progress("two").queued_ms) == (2, 0)
+    rig.agree_with_the_log()
+
+
+def test_a_queued_run_that_takes_the_last_of_a_limit_plans_no_other() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", overlap="queue_one", limit=2)
+    rig.pass_time(2 * HOUR)
+    assert [rig.work(), rig.work()] == [keys("21T20:00:00"), keys("21T21:00:00")]
+    assert (rig.progress().state, rig.next()) == (ScheduleState.OVER, [])
+
+
+@pytest.mark.parametrize(
+    ("ends_after_ms", "put", "missed"),
+    [(HOUR + 5 * MINUTE, "21:00:00", 0), (HOUR + 5 * MINUTE + 1, "", 1), (4 * HOUR, "00:00:00", 3)],
+)
+def test_a_run_that_waited_for_longer_than_its_window_is_missed(
+    ends_after_ms: int, put: str, missed: int
+) -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", overlap="queue_one", window="5m")
+    rig.pass_time(HOUR)
+    first = rig.take()
+    rig.pass_time(ends_after_ms)
+    rig.finish(first)
+    assert [key[-9:-1] for key in rig.work()] == [put] * bool(put)
+    assert (rig.progress().missed, rig.progress().queued_ms) == (missed, 0)
+    rig.agree_with_the_log()
+
+
 def test_limit_end_pause_and_removal() -> None:
     rig = ScheduleRig()
     rig.set("two", every="1h", limit=2)
