@@ -16,6 +16,7 @@ import datetime as dt
 import functools
 import json
 import re
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
@@ -1029,7 +1030,9 @@ def _topic_info(stats: dict[str, Any]) -> TopicInfo:
     kinds = ("jobs-delayed", "jobs-ready", "jobs-reserved", "jobs-buried", "jobs-urgent", "waiting")
     counts = [whole_in(stats, f"current-{kind}") for kind in kinds]
     groups = whole_in({"current-groups": 0, **stats}, "current-groups")
-    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats, None, None, groups))
+    left_s = whole_in({"pause-time-left": 0, **stats}, "pause-time-left")
+    until = from_epoch(time.time() + min(left_s, ALL)) if left_s > 0 else None
+    return TopicInfo._make((_name_of(stats, "name"), *counts, until, stats, None, None, groups))
 
 
 def _name_of(stats: Mapping[str, Any], field: str, *default: str) -> str:

@@ -160,6 +160,7 @@ class TopicInfo(NamedTuple):
     urgent: int
     waiting: int
     paused_until: Time | None = None
+    """On the line to the second, by the clock of this machine; None in the last second."""
     details: Mapping[str, Any] = NO_DETAILS
     """All members of the daemon's answer, under its names."""
     oldest_ready_age: float | None = None

@@ -440,11 +440,25 @@ async def _finished(result: Awaitable[object]) -> None:
 def written(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
     """Write the body of a job. Raises TypeError for what JSON cannot hold, with its place."""
     try:
+        _check_keys((arguments, named))
         return json_bytes({"task": name, "args": arguments, "kwargs": named})
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         for place, value in (*enumerate(arguments, 1), *named.items()):
             try:
+                _check_keys(value)
                 json_bytes(value)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise TypeError(f"task {name!r}, argument {place}: {error}") from None
         raise
+
+
+def _check_keys(value: object) -> None:
+    """Raise TypeError for a key of a dict that would arrive as another one, as a text."""
+    if isinstance(value, dict):
+        for key, held in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{key!r} is a key of a dict, and only strings can be")
+            _check_keys(held)
+    elif isinstance(value, list | tuple):
+        for held in value:
+            _check_keys(held)

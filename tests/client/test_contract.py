@@ -367,6 +367,17 @@ def test_an_argument_that_http_alone_takes_is_checked_too(world: World) -> None:
         world.client.put(world.topic, "x", idempotency_key="\ud800")
 
 
+def test_a_paused_topic_is_listed_as_paused(world: World) -> None:
+    client = world.client
+    client.put(world.topic, "x")
+    is_paused = [client.topic(world.topic).paused_until is not None]
+    for pause_s in (60, None):
+        client.resume(world.topic) if pause_s is None else client.pause(world.topic, pause_s)
+        (listed,) = [each for each in client.topics() if each.name == world.topic]
+        is_paused.append(listed.paused_until is not None)
+    assert is_paused == [False, True, False]
+
+
 def test_the_daemons_own_topics_are_in_no_list_and_in_no_total(world: World) -> None:
     client = world.client
     client.put_schedule(world.topic, world.topic, "x", every="1h")

@@ -100,6 +100,7 @@ def test_a_task_has_a_schedule_that_calls_it(fake: FakeDelayd, app: App) -> None
         (("a",), {"dealy": "1h"}, "task 'mail': got an unexpected keyword argument 'dealy'"),
         ((b"a",), {}, "task 'mail', argument 1: Object of type bytes is not JSON"),
         (("a",), {"subject": {1}}, "task 'mail', argument 2: Object of type set is not JSON"),
+        (("a", [{"b": {1: "c"}}]), {}, "task 'mail', argument 2: 1 is a key of a dict, and only"),
     ],
 )
 def test_wrong_arguments_are_an_error_at_the_put(
