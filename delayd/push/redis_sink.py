@@ -6,8 +6,10 @@
     list = "orders:due"                # RPUSH orders:due BODY
     # stream = "orders:due"            # or XADD orders:due * body BODY id 7 topic orders ...
 
-A job is delivered when Redis has answered. How durable that is depends on Redis: it survives the
-end of its process with `appendonly yes`, a power cut with `appendfsync always`. A connection that
+A job is delivered when Redis has answered as it answers that command: an RPUSH with the length of
+the list, an XADD with the id of the entry. How durable that is depends on Redis: it survives the
+end of its process with `appendonly yes`, a power cut with `appendfsync always`. After any other
+reply, such as the greeting of another protocol, the connection is closed. A connection that
 turns out to be closed is opened again once within the attempt, so a job may come twice: after a
 server that ended between carrying the command out and answering it.
 
@@ -18,6 +20,7 @@ without bound. The module knows nothing of the daemon but the interface of sinks
 
 import asyncio
 import base64
+import re
 import socket
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -85,7 +88,10 @@ def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
         raise invalid("url", "must end with the number of a database, if with anything")
     if server.url.host and "database" in values:
         raise invalid("database", "is for a unix socket: the url ends with it")
-    return RedisSink(server, Redis(connection_pool=_pool(server)))
+    client = Redis(connection_pool=_pool(server))
+    client.set_response_callback("RPUSH", _checked_length)
+    client.set_response_callback("XADD", _checked_entry_id)
+    return RedisSink(server, client)
 
 
 @final
@@ -169,6 +175,20 @@ def envelope(job: DueJob) -> bytes:
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(job.body).decode()}
     return orjson.dumps(body | job.fields())
+
+
+def _checked_length(response: object, **_: object) -> int:
+    """Return the length of the list. Raises `NoConnection`, which has the connection closed."""
+    if isinstance(response, int) and response > 0:
+        return response
+    raise NoConnection(f"its reply to RPUSH is not the length of a list: {response!r:.80}")
+
+
+def _checked_entry_id(response: object, **_: object) -> bytes:
+    """Return the id of the entry. Raises `NoConnection`, which has the connection closed."""
+    if isinstance(response, bytes) and re.fullmatch(rb"[0-9]+-[0-9]+", response):
+        return response
+    raise NoConnection(f"its reply to XADD is not the id of an entry: {response!r:.80}")
 
 
 class _Credentials(CredentialProvider):

@@ -203,6 +203,47 @@ def test_user_and_password_are_asked_for_at_each_connection() -> None:
         assert asyncio.run(provider.get_credentials_async()) == credentials
 
 
+# --- Replies that confirm nothing -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("greeting", "reply", "options", "is_delivered"),
+    [
+        (b"", b":1", {"list": "due"}, True),
+        (b"", b"+OK", {"list": "due"}, False),
+        (b"", b"$-1", {"list": "due"}, False),
+        (b"", b":0", {"list": "due"}, False),
+        (b"", b":-1", {"list": "due"}, False),
+        (b"+OK POP3 mail.example ready\r\n", b"-ERR", {"list": "due"}, False),
+        (b"", b"$3\r\n7-0", {"stream": "due"}, True),
+        (b"", b"+OK", {"stream": "due"}, False),
+        (b"", b"$-1", {"stream": "due"}, False),
+        (b"", b":1", {"stream": "due"}, False),
+    ],
+)
+async def test_a_job_is_delivered_only_by_the_reply_that_redis_gives_to_its_command(
+    greeting: bytes, reply: bytes, options: dict[str, object], is_delivered: bool
+) -> None:
+    ended = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        while await reader.read(10_000):
+            writer.write(reply + b"\r\n")
+        ended.append(writer)
+        writer.close()
+
+    def sink_at(port: int) -> Sink:
+        return redis_sink("orders", {"url": f"redis://127.0.0.1:{port}", **options})
+
+    end = await delivered(serve, sink_at, JOB)
+    if is_delivered:
+        assert end == DELIVERED
+    else:
+        assert (end.result, end.is_outage) == (Result.FAILED, True)
+        assert ended  # one connection at least is closed: it was tried once more
+
+
 # --- A server that means harm --------------------------------------------------------------------
 
 
