@@ -154,7 +154,8 @@ class Notices:
     # --- The loop --------------------------------------------------------------------------------
 
     def wall_step(self, step_ms: int) -> None:
-        self.log.info("the wall clock was set: jobs with absolute times follow", by_ms=step_ms)
+        sentence = "the wall clock was set or corrected: jobs with absolute times follow"
+        self.log.info(sentence, by_ms=step_ms)
 
     def long_hold(self, held_ns: int, parts: dict[str, int]) -> None:
         """Say what kept all clients waiting, once a minute at most."""

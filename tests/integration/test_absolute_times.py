@@ -41,7 +41,7 @@ def test_a_job_follows_the_wall_clock_of_the_daemon(tmp_path: Path) -> None:
             client.reserve_many("t", limit=1, timeout=0)
             assert hours_left(daemon) == 4
         # Milliseconds may go by between its first readings of two clocks, which it puts right too.
-        told = re.findall(r"the wall clock was set.* by_ms=(-?\d+)", daemon.log())
+        told = re.findall(r"the wall clock was set or corrected.* by_ms=(-?\d+)", daemon.log())
         steps = [round(int(step_ms) / HOUR_S / 1_000) for step_ms in told]
         assert [step for step in steps if step] == [1, -2]
         daemon.kill()
