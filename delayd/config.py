@@ -269,18 +269,22 @@ def _show_sinks(sinks: "Mapping[str, SinkSection]") -> dict[str, object]:
 
 
 def _sections(value: object, example: str, json_example: str) -> dict[str, Any]:
-    """Return a section of sections, from a file or as JSON from a variable."""
-    rule = f"must be sections such as {example}"
+    """Return a section of sections, from a file or as JSON from a variable.
+
+    No error quotes the variable: in a text nobody can tell what is secret.
+    """
     if isinstance(value, GivenText):
         rule = f"must be JSON such as {json_example}"
         try:
             value, twice = read_json(value)
         except ValueError as error:
-            raise ValueError(f"{rule}: {error}") from None
+            raise invalid("", f"{rule}: {error}") from None
         if twice:  # TOML refuses them too
-            raise ValueError(f"{rule}: {'; '.join(map(str, twice))}")
+            raise invalid("", f"{rule}: {'; '.join(map(str, twice))}")
+        if not isinstance(value, dict):
+            raise invalid("", rule)
     if not isinstance(value, dict):
-        raise ValueError(rule)  # noqa: TRY004 - as for all that is wrong
+        raise ValueError(f"must be sections such as {example}")  # noqa: TRY004 - as for all that is wrong
     return value
 
 

@@ -96,10 +96,10 @@ def invalid(place: str, rule: str, value: str = "") -> Invalid:
     return Invalid([Wrong(place, rule, value)])
 
 
-def shown(value: object, redact: Callable[[str], str] = str) -> str:
-    """Return a value as it can stand in a sentence, on one line and without secrets of urls.
+def shown(value: object, redact: Callable[[str], str] = str, name: str = "") -> str:
+    """Return a value as it can stand in a sentence, on one line, without secrets of urls and calls.
 
-    Of a long one it is the beginning. `redact` takes other secrets out.
+    Of a long one it is the beginning. `redact` takes other secrets out; `name` is of its field.
 
     >>> shown({"a": "b" * 1000})[-8:], shown("redis://:s3cret@host/0")
     ('bbbbb...', '"redis://***@host/0"')
@@ -107,7 +107,7 @@ def shown(value: object, redact: Callable[[str], str] = str) -> str:
     import json  # noqa: PLC0415 - takes 1 ms, and is for mistakes only
 
     try:
-        text = redact(json.dumps(with_shown_urls(value), default=str))
+        text = redact(json.dumps(with_shown_urls(value, name), default=str))
     except RecursionError:  # it goes as deep as can just be read
         return "..."
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 3]}..."
@@ -187,7 +187,7 @@ class Field(NamedTuple):
         except Invalid as parts:
             raise Invalid(wrong.below(place) for wrong in parts.errors) from None
         except ValueError as broken:
-            text = "" if self.is_secret else shown(value, redact)
+            text = "" if self.is_secret else shown(value, redact, self.name)
             raise invalid(place, str(broken), text) from None
 
 

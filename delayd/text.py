@@ -151,17 +151,24 @@ def shown_url(url: str) -> str:
     return f"{scheme}{f'{MASK}@' if at else ''}{place}{path}{f'{rest[0]}{MASK}' if rest else ''}"
 
 
-def with_shown_urls(value: object) -> object:
-    """Return a value of JSON or TOML with its urls as people may see them.
+def with_shown_urls(value: object, name: str = "") -> object:
+    """Return a value of JSON or TOML with its urls as people may see them, and without headers.
+
+    `name` is the value's own in an object: `url` is one whatever it looks like, and what `headers`
+    has may be credentials.
 
     >>> with_shown_urls({"url": "redis://:s3cret@host/0", "list": ["due", 7]})
     {'url': 'redis://***@host/0', 'list': ['due', 7]}
+    >>> with_shown_urls([{"url": "host/?k=s3cret", "headers": {"Authorization": "Bearer s3cret"}}])
+    [{'url': '***', 'headers': '***'}]
     """
+    if name == "headers":
+        return MASK
     try:
         if isinstance(value, str):
-            return shown_url(value) if "://" in value else value
+            return shown_url(value) if "://" in value or name == "url" else value
         if isinstance(value, dict):
-            return {name: with_shown_urls(inner) for name, inner in value.items()}
+            return {name: with_shown_urls(inner, name) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [with_shown_urls(inner) for inner in value]
     except RecursionError:  # it goes as deep as can just be read

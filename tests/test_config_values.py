@@ -87,17 +87,17 @@ def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("retry=15s", '= "retry=15s": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
-        ("{", '= "{": must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
-        ("[]", '= "[]": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
-        ("5", '= "5": must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ("retry=15s", ': must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
+        ("{", ': must be JSON such as {"mail.*": {"retry": "15s 3m"}}: Expec'),
+        ("[]", ': must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
+        ("5", ': must be JSON such as {"mail.*": {"retry": "15s 3m"}}'),
         ('{"retry": "15s"}', '."retry" = "15s": must be an object such as {"retry": "15s 3m"}'),
         ('{"a": {"ttr": 0}}', '."a".ttr = 0: must be more than 0'),
     ],
 )
 def test_wrong_policies_in_the_variable_are_named_with_an_example(said: str, error: str) -> None:
     (only,) = errors_of(environment={"DELAYD_TOPICS": said})
-    assert only.startswith("environment: DELAYD_TOPICS" + ("" if error[0] == "." else " ") + error)
+    assert only.startswith(f"environment: DELAYD_TOPICS{error}")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,33 @@ def test_wrong_policies_in_the_variable_are_named_with_an_example(said: str, err
 def test_what_the_variable_says_twice_is_refused(said: str, name: str) -> None:
     (only,) = errors_of(environment={"DELAYD_TOPICS": said})
     assert only.endswith(f'": {{"retry": "15s 3m"}}}}: {name}: is given twice')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'schedules.a = {topic="t", every=5, body="", url="https://h/", HEADERS}',
+        'schedules.a = [{url="https://h/?s3cret", HEADERS}]',
+        'schedules.a = {topic="t", every=5, body="", url="h/?s3cret"}',
+        'topics.a.push = {url="https://h/", HEADERS}',
+        'topics.a.push = [{url="h/?s3cret", HEADERS}]',
+        'topics.a.push = {url="h/?s3cret"}',
+    ],
+)
+def test_no_error_shows_the_headers_of_a_call_or_the_query_of_a_url(
+    tmp_path: Path, text: str
+) -> None:
+    headers = 'headers={Authorization="Bearer s3cret", "X Bad"="s3cret"}'
+    (only,) = errors_of(written(tmp_path, text.replace("HEADERS", headers)))
+    assert "s3cret" not in only
+
+
+@pytest.mark.parametrize("name", ["TOPICS", "SCHEDULES"])
+@pytest.mark.parametrize("form", ["[%s]", "%s", "{%s, %s}"])
+def test_no_error_quotes_a_variable_that_is_not_json(name: str, form: str) -> None:
+    said = form.replace("%s", '"a": {"headers": {"Authorization": "Bearer s3cret"}}')
+    (only,) = errors_of(environment={f"DELAYD_{name}": said})
+    assert "s3cret" not in only
 
 
 def uncommented(section: str, directory: Path) -> Config:

@@ -182,7 +182,7 @@ FIELDS: Final = (
     *(Field(name, name, _as_text(kind)) for name, kind in TEXTS.items()),
     Field("url", "url", URL),
     Field("method", "method", METHOD),
-    Field("headers", "headers", HEADERS),
+    Field("headers", "headers", HEADERS, is_secret=True),
 )
 """Of a definition; the body, by one of the two other names, is kept beside it."""
 BODY_FIELDS: Final = (
