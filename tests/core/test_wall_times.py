@@ -1,6 +1,5 @@
 """Jobs with wall-clock times, as a part: what is placed, what is not, and when each is due."""
 
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -25,28 +24,6 @@ def step(wall_times: WallTimes, offset_ms: int, time_ms: int) -> None:
     wall_times.step(offset_ms, PlayedMs(time_ms))
     wall_times.recorded_ms = offset_ms
     wall_times.check()
-
-
-@pytest.mark.thorough
-def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
-    ids, model = IdSet(), set[int]()
-    for _ in range(3_000):
-        job_id = rng.choice((rng.randrange(200), rng.randrange(2**63, 2**63 + 50)))
-        if job_id in model and rng.random() < 0.7:
-            assert ids.discard(job_id)
-            model.discard(job_id)
-        elif job_id not in model:
-            assert not ids.discard(job_id)
-            ids.add(job_id)
-            model.add(job_id)
-        assert (job_id in ids) == (job_id in model)
-        assert bool(ids) == bool(model)
-        assert set(ids) == model
-        if model:
-            some = ids.some()
-            assert some == sorted(some)
-            assert 1 <= len(some) <= 64
-            assert set(some) <= model
 
 
 def test_after_so_many_steps_the_oldest_jobs_have_to_be_placed() -> None:

@@ -1,13 +1,9 @@
 """A cleared topic is empty for everybody at once; what is left of its jobs is swept away later."""
 
-import gc
-import tracemalloc
-
 import pytest
 
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.log_records import Kind, UnknownRecord, pack
-from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear
 from delayd.core.replay import Replay
 from delayd.core.scans.list import Search
@@ -78,34 +74,6 @@ def test_no_copy_begins_before_all_is_swept_away(rig: EngineRig) -> None:
         SnapshotCopy(rig.engine.store)
     sweep(rig)
     assert SnapshotCopy.can_begin(rig.engine.store)
-
-
-@pytest.mark.thorough
-def test_memory_and_everything_else_is_as_it_was_before(rig: EngineRig) -> None:
-    store = rig.engine.store
-    rig.put()
-    rig.clear()
-    sweep(rig)
-    rig.engine.take_log()
-    gc.collect()
-    tracemalloc.start()
-    for number in range(10_000):
-        rig.put(delay_ms=number % 3 * 1_000_000, body=b"x" * 50)
-        rig.engine.take_log()
-    filled_bytes = tracemalloc.get_traced_memory()[0]
-    rig.clear()
-    tasks = BackgroundTasks(rig.engine)
-    while tasks.has_more:
-        tasks.step(rig.now_ms)
-    rig.engine.take_log()
-    gc.collect()
-    left_bytes = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert filled_bytes > 10_000 * 150
-    assert left_bytes < filled_bytes / 25
-    assert (store.jobs.put_bytes, len(store.jobs), store.jobs.page_numbers()) == (0, 0, [])
-    assert len(store.topics.by_number) == 1
-    assert next_deadline(rig.engine) is None
 
 
 @pytest.mark.thorough

@@ -22,23 +22,19 @@ from tests.rigs.engine import EngineRig, kinds_of
 DELAY_MS = 7_777_777
 """One that nobody else asks for."""
 WALL_MS = 3_777_777_777_777
-IDS = ["cancel", "kick", "redrive", "reschedule", "appoint"]
+ACTIONS = {
+    "cancel": Action.cancel(),
+    "kick": Action.kick(),
+    "redrive": Action.kick(per_s=3),
+    "reschedule": Action.reschedule(DELAY_MS),
+    "appoint": Action.reschedule_at(WALL_MS),
+}
 
 
 def carried_out(rig: EngineRig, bulk: Bulk, budget: int = TASK_STEP_JOBS) -> Bulk:
     while not bulk.step(budget, rig.now_ms):
         pass
     return bulk
-
-
-def all_actions() -> list[Action]:
-    return [
-        Action.cancel(),
-        Action.kick(),
-        Action.kick(per_s=3),
-        Action.reschedule(DELAY_MS),
-        Action.reschedule_at(WALL_MS),
-    ]
 
 
 def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
@@ -56,7 +52,7 @@ def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
 
 
 @pytest.mark.walk(1, 50)
-@pytest.mark.parametrize("action", all_actions(), ids=IDS)
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
     number: int, action: Action, rng: random.Random
 ) -> None:
@@ -80,7 +76,7 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
 
 
 @pytest.mark.walk(1, 50)
-@pytest.mark.parametrize("action", all_actions(), ids=IDS)
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
     number: int, action: Action, rng: random.Random
 ) -> None:
