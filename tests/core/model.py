@@ -566,6 +566,7 @@ class Model:
         self.waiting.clear()
         self.draining = False
         self.timeouts = self.jobs_put = 0
+        self.last_id = self.last_id_put
         for job in self.in_state(State.RESERVED):
             job.holder = self.orphans
         for name in list(self.topics):
