@@ -59,7 +59,7 @@ from delayd.net.addresses import (
     is_local,
     parse_address,
 )
-from delayd.text import MASK, with_shown_urls
+from delayd.text import MASK, is_masked, with_shown_urls
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
@@ -797,6 +797,9 @@ def _broken_rules(config: Config) -> Iterator[Wrong]:
         rule = "must not be the same address; each protocol needs its own"
         yield Wrong("line.listen and http.listen", rule, shown(str(config.line_listen)))
     yield from _broken_tls_rules(config)
+    for place in _masked_places(config):
+        rule = "has *** in place of a secret, as `delayd config show` writes it: put the secret in"
+        yield Wrong(place, rule)
     if config.push_sign_with and config.push_secrets is None:
         yield Wrong("push.sign_with", "needs push.secrets", shown(config.push_sign_with))
     for name, (_, body) in (config.schedules or {}).items():
@@ -829,6 +832,21 @@ def _broken_tls_rules(config: Config) -> Iterator[Wrong]:
     ):
         if value:
             yield Wrong(name, "needs tls.certificate", shown(value))
+
+
+def _masked_places(config: Config) -> Iterator[str]:
+    """Yield where the configuration has what was written for people in place of a secret."""
+    for name, sink in config.sinks.items():
+        for option, value in sink.options.items():
+            if is_masked(value):
+                yield f"sinks.{name}.{option}"
+    for pattern, policy in (config.topics.by_pattern if config.topics else {}).items():
+        if policy.push is not None and is_masked([policy.push.url, policy.push.headers]):
+            yield f"topics.{shown(pattern)}.push"
+    for name, (definition, _) in (config.schedules or {}).items():
+        for field, value in (("url", definition.url), ("headers", definition.headers)):
+            if is_masked(value):
+                yield f"schedules.{name}.{field}"
 
 
 def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> Iterator[Wrong]:

@@ -126,6 +126,7 @@ MASK: Final = "***"
 # `re` compiles these at their first use, and keeps them.
 _URL: Final = r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)([^?#]*)(.*)"
 _PLACE: Final = r"(\[[0-9A-Fa-f:.]*\]|[\w.~*-]*)(:[0-9]*)?"
+_MASKED: Final = r"://\*\*\*(?:@|$)|://.*[?#]\*\*\*$"
 # It begins at the first letter of a run and nowhere else in it, since texts of others are read.
 _IN_TEXT: Final = r"(?<![A-Za-z0-9+.-])([0-9+.-]*)([A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*)"
 
@@ -160,10 +161,10 @@ def with_shown_urls(value: object, name: str = "") -> object:
     >>> with_shown_urls({"url": "redis://:s3cret@host/0", "list": ["due", 7]})
     {'url': 'redis://***@host/0', 'list': ['due', 7]}
     >>> with_shown_urls([{"url": "host/?k=s3cret", "headers": {"Authorization": "Bearer s3cret"}}])
-    [{'url': '***', 'headers': '***'}]
+    [{'url': '***', 'headers': {'Authorization': '***'}}]
     """
     if name == "headers":
-        return MASK
+        return dict.fromkeys(value, MASK) if isinstance(value, dict) else MASK
     try:
         if isinstance(value, str):
             return shown_url(value) if "://" in value or name == "url" else value
@@ -174,6 +175,19 @@ def with_shown_urls(value: object, name: str = "") -> object:
     except RecursionError:  # it goes as deep as can just be read
         return "..."
     return value
+
+
+def is_masked(value: object) -> bool:
+    """Tell whether a value of JSON or TOML has `MASK` where it takes the place of a secret.
+
+    >>> is_masked(["***"]), is_masked({"url": "redis://***@host/0"}), is_masked("https://host/***")
+    (True, True, False)
+    """
+    if isinstance(value, str):
+        return value == MASK or re.search(_MASKED, value) is not None
+    if isinstance(value, dict):
+        return any(map(is_masked, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_masked, value))
 
 
 def hide_in_urls(text: str) -> str:

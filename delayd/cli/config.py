@@ -1,7 +1,7 @@
 """`delayd config`: check a configuration, and show every setting.
 
-The output of `show` is a configuration file again, with every setting: it can be kept, compared and
-loaded. The module does not know the meaning of the settings.
+The output of `show` is a configuration file again, with every setting: it can be kept, compared
+and, once secrets are in it again, loaded. The module does not know the meaning of the settings.
 """
 
 import json
@@ -16,7 +16,7 @@ import click
 from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, complain, examples, load_config, print_lines
 from delayd.exits import Exit
-from delayd.text import in_toml, visible
+from delayd.text import in_toml, visible, with_shown_urls
 
 if TYPE_CHECKING:
     from delayd.config import Config
@@ -98,7 +98,8 @@ def show(path: str | None, *, as_json: bool) -> int:
     """Show every setting as a daemon would have it, and where it comes from.
 
     The output is a configuration file. Policies of topics are in it; tokens and keys are not, since
-    settings only name the files that hold them. Passwords of sinks are replaced by ***.
+    settings only name the files that hold them. In place of passwords of sinks, values of headers
+    and queries of urls it has ***, which a daemon refuses: put the secrets in again.
     """
     from delayd.config import sources
 
@@ -172,13 +173,23 @@ def _toml_name(name: str) -> str:
 def written(setting: "Field", loaded: "Config") -> Any:
     """Return the value of a setting as a file has it: texts, numbers, lists and sections of these.
 
-    A sink's options may be of any type that TOML has.
+    Secrets of sections are not shown; the body of a schedule is, as it is. A sink's options may be
+    of any type that TOML has.
 
     >>> from delayd.config import BY_NAME, Config
     >>> [written(BY_NAME[name], Config()) for name in ("journal.sync_interval", "auth.tokens")]
     ['50ms', 'off']
     """
-    return setting.kind.show(getattr(loaded, setting.inside))
+    value = setting.kind.show(getattr(loaded, setting.inside))
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: {
+            field: inner if field == "body" else with_shown_urls(inner, field)
+            for field, inner in section.items()
+        }
+        for name, section in value.items()
+    }
 
 
 def _for_json(value: Any) -> Any:
