@@ -188,11 +188,14 @@ def url_of(url: str | None, line: str | None) -> str:
 def token(file: object) -> str:
     """Return the token of the file, or that of the environment; empty if there is none."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "").strip()
-    read: Callable[[int], bytes] = getattr(file, "read")  # noqa: B009 - click's lazy file
-    text = read(TOKEN_BYTES_MAX).decode(errors="replace").strip()
+        source, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "").strip()
+        if not text:
+            return ""
+    else:
+        read: Callable[[int], bytes] = getattr(file, "read")  # noqa: B009 - click's lazy file
+        source, text = "the token file", read(TOKEN_BYTES_MAX).decode(errors="replace").strip()
     if not text or not text.isprintable() or " " in text:
-        raise CommandFailed(Exit.USAGE, "the token file holds no token: one line, dlyd_...")
+        raise CommandFailed(Exit.USAGE, f"{source} holds no token: one line, dlyd_...")
     return text
 
 

@@ -56,6 +56,19 @@ def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
         client("https://queue.example", None, None, str(path))
 
 
+@pytest.mark.parametrize("said", ["dlyd_a\ndlyd_b", "dlyd_a dlyd_b", "dlyd_\udcff", "\x1b"])
+@pytest.mark.parametrize("command", [["stats"], ["stats", "--line", "127.0.0.1:1"]])
+def test_a_variable_that_holds_no_token_is_refused_as_a_file_is(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: str,
+    command: list[str],
+) -> None:
+    monkeypatch.setenv("DELAYD_TOKEN", said)
+    assert invoke(command) == Exit.USAGE
+    assert capsys.readouterr().err == ("delayd: DELAYD_TOKEN holds no token: one line, dlyd_...\n")
+
+
 def test_every_error_of_the_client_has_an_exit_code() -> None:
     kinds = [
         kind
