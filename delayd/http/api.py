@@ -3,6 +3,7 @@
     durable()            wait until all changes so far are on disk, before more is to be done
     Reply.waits_for_log  have the answer sent when they are
     carry_out(work)      wait until a background task is over (`core.background_tasks`)
+    call.carry_out(work) the same for work that ends with its client: changes that take long
     slices()             work on up to a thousand items in slices (`http.long_work`)
     call.allow(...)      refuse a client whose token does not allow this
     call.topic, job_id   the topic and the job of the path, checked
@@ -34,7 +35,7 @@ from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
-from delayd.http.connection import AnswerTurns, HttpRequest
+from delayd.http.connection import AnswerTurns, ClientGone, HttpRequest
 from delayd.http.idempotency import Memos
 from delayd.http.long_work import LoopTime, Slices
 from delayd.http.problems import (
@@ -235,6 +236,20 @@ class Call:
         if not 0 < job_id <= JOB_ID_MAX:
             raise JobNotFound(job_id, 0)
         return job_id
+
+    async def carry_out(self, work: Work) -> None:
+        """Have long work done, at most until the client sends no more: it may have gone.
+
+        What was done by then stays done. Raises `ClientGone`, and the work's refusal.
+        """
+        connection = self.request.connection
+        if connection.is_half_closed:
+            raise ClientGone
+        connection.ends_half_closed = True
+        try:
+            await self.api.carry_out(work)
+        finally:
+            connection.ends_half_closed = False
 
     def renew(self) -> None:
         """Refuse a client whose token was revoked or has expired since; `Unauthorized`.

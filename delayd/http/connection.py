@@ -245,7 +245,7 @@ class HttpConnection(BaseProtocol):
         *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
         *("_has_full_row", "_has_last_body", "_head_ms", "_idle_ms", "_is_over", "_is_spent"),
         *("_held", "_reader", "_row", "_sent_bytes", "_shared", "_untaken"),
-        *("held_bytes", "is_answering", "is_half_closed", "is_reserving"),
+        *("ends_half_closed", "held_bytes", "is_answering", "is_half_closed"),
         *("__weakref__", "look_s", "peer", "task"),
     )
 
@@ -286,8 +286,8 @@ class HttpConnection(BaseProtocol):
         """Only the rest of the current request's body is still read: the daemon stops."""
         self.is_half_closed = False
         """The client sends no more, or has gone."""
-        self.is_reserving = False
-        """The current request reserves jobs."""
+        self.ends_half_closed = False
+        """The current request ends when the client sends no more."""
         self._has_full_row = False
         self._has_full_body = False
         """Nothing is read until a handler has read some of the body."""
@@ -442,16 +442,16 @@ class HttpConnection(BaseProtocol):
     def eof_received(self) -> bool:
         """Answer the complete requests of a client that sends no more; tell whether there are any.
 
-        A client that is gone cannot be told apart. So a reserve ends here: its jobs would be lost
-        until their ttr runs out. An answer that is being sent goes on: a client that is gone shows
-        when more is written.
+        A client that is gone cannot be told apart. So a reserve ends here, whose jobs would be lost
+        until their ttr runs out, and work that takes long, which nobody else could stop. An answer
+        that is being sent goes on: a client that is gone shows when more is written.
         """
         self._is_over = self.is_half_closed = True
         if not self.is_answering:
             return False
         current = self._current
         has_begun = current is not None and current.sent_bytes > 0
-        if self._body is not None or (self.is_reserving and not has_begun):
+        if self._body is not None or (self.ends_half_closed and not has_begun):
             return False
         transport = self.transport
         if transport is None or transport.get_extra_info("ssl_object") is not None:

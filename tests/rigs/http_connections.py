@@ -304,14 +304,14 @@ def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]
             return Reply(404)
         reply = Reply(200, text.encode(), "text/plain")
         if path == "/told":
-            request.connection.is_reserving = True
+            request.connection.ends_half_closed = True
             try:
                 await request.connection.deliver(reply, request)
             except (asyncio.CancelledError, ConnectionError):
                 rig.done.append("not told")
                 raise
             finally:
-                request.connection.is_reserving = False
+                request.connection.ends_half_closed = False
             path = "told"
         rig.done.append(path)
         return reply

@@ -246,7 +246,7 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
     query: request_forms.ManyJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     bulk = Bulk(api.engine, name, wanted, action, dry_run=query.dry_run)
-    return await carry_out_bulk(api, bulk, "matched" if query.dry_run else done)
+    return await carry_out_bulk(call, bulk, "matched" if query.dry_run else done)
 
 
 # --- The calendar --------------------------------------------------------------------------------

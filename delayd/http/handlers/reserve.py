@@ -136,7 +136,7 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     if connection.is_half_closed:
         raise ConnectionResetError
     consumer = Consumer(api, topics, form.max, who_at(connection.peer.address, call.principal))
-    connection.is_reserving = True
+    connection.ends_half_closed = True
     try:
         async with api.slices(form.max):
             consumer.take(api.now_ms())
@@ -158,7 +158,7 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
         consumer.give_back()
         raise
     finally:
-        connection.is_reserving = False
+        connection.ends_half_closed = False
         # The session may be there for long: nothing leads from it to the call any more.
         consumer.session.owner = HttpHolder()
 

@@ -133,7 +133,7 @@ async def backfill(call: Call) -> Reply:
     form: BackfillForm = call.form
     until_ms = None if form.until is UNSET else form.until
     work = call.api.schedules().backfill(_allowed(call).name, form.from_, until_ms)
-    await call.api.carry_out(work)
+    await call.carry_out(work)
     if work.refusal is not None:
         return refused(work.refusal, put=work.put)
     return reply(200, answer_forms.BackfilledAnswer(put=work.put, kept=work.kept))

@@ -267,12 +267,12 @@ async def kick(call: Call) -> Reply:
     group = form.group if isinstance(form.group, bytes) else b""
     wanted = Wanted(frozenset({State.BURIED}), reason=reason, group=group)
     bulk = Bulk(api.engine, name, wanted, action, limit=form.max)
-    return await carry_out_bulk(api, bulk, "kicked")
+    return await carry_out_bulk(call, bulk, "kicked")
 
 
-async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
+async def carry_out_bulk(call: Call, bulk: Bulk, done: str) -> Reply:
     """Answer how many jobs were changed, also if a refusal has ended the operation early."""
-    await api.carry_out(bulk)
+    await call.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
     return reply(200, answer_forms.ManyAnswer(**{done: bulk.done}))

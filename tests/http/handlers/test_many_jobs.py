@@ -15,7 +15,7 @@ from delayd.core.operations.topics import clear
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.http.handlers import many_jobs
-from tests.rigs.http import JOBS, HttpRig, SliceWatch, put
+from tests.rigs.http import JOBS, HttpRig, SliceWatch, put, request
 
 HOUR_MS = 3_600_000
 
@@ -103,7 +103,8 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
         assert len(told) < jobs
 
 
-def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["hang_up", "send_no_more"])
+def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     with HttpRig(is_checked=False) as rig:
         bodies = [b"x"] * (40 * limits.TASK_STEP_JOBS)
         topic = fill(rig, "mail", *bodies, delay_ms=HOUR_MS)
@@ -112,8 +113,9 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
         client = rig.send("DELETE", f"{JOBS}?all=true", is_settled=False)
         while topic.jobs == len(bodies):
             rig.step()
-        client.hang_up()
+        getattr(client, how)()
         rig.settle()
+        assert client.is_closed
         assert not rig.tasks.has_more
         assert 0 < topic.jobs < len(bodies), "what was done stays done, and no more is"
 
@@ -130,3 +132,19 @@ def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
         names = [topic["name"] for topic in told["topics"] + rest["topics"]]
         assert names == [f"t{number:03}" for number in range(count)]
         assert all(topic["counts"] == [1] for topic in told["topics"] + rest["topics"])
+
+
+def test_for_a_client_that_sends_no_more_it_is_not_begun(rig: HttpRig) -> None:
+    put(rig)
+    client = rig.connect()
+    client.say("POST", request("POST", JOBS, {"body": 1}))
+    client.say("DELETE", request("DELETE", f"{JOBS}?all=true"))
+    rig.disk.hold()
+    rig.settle()
+    client.send_no_more()
+    rig.settle()
+    rig.disk.release()
+    rig.settle()
+    assert client.is_closed
+    assert client.received.startswith(b"HTTP/1.1 201")
+    assert rig.engine.store.topics.by_name["mail"].jobs == 2
