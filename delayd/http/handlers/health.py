@@ -130,5 +130,5 @@ async def advance(call: Call) -> Reply:
         raise NoClock
     form: AdvanceForm = call.form
     work = ClockAdvance(api.engine, api.standing, form.by)
-    await api.carry_out(work)
+    await call.carry_out(work)
     return reply(200, answer_forms.AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))

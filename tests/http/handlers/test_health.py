@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+import pytest
+
 from delayd import __version__
+from delayd import turns as turns_module
 from delayd.build_kind import is_compiled
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
-from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, TOTALS_STEP_TOPICS
+from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, TASK_SLICE_US, TOTALS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats
-from tests.rigs.http import Answer, HttpRig, SliceWatch
+from tests.rigs.http import Answer, HttpRig, SliceWatch, put
 
 
 def not_ready(rig: HttpRig) -> Answer:
@@ -99,3 +102,25 @@ def test_stats_of_thousands_of_topics_are_summed_in_slices() -> None:
         before = rig.turns_taken
         assert rig.ok("GET", "/v1/stats")["topics"] == topics + 1
         assert rig.turns_taken - before >= 20
+
+
+# --- The virtual clock ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["hang_up", "send_no_more"])
+def test_the_clock_stops_where_it_is_when_who_advances_it_goes(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with HttpRig(is_virtual=True) as rig:
+        for delay in range(1, 51):
+            put(rig, delay=delay)
+        looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
+        monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
+        start_ms = rig.clock.now_ms()
+        client = rig.send("POST", "/v1/clock/advance", {"by": "100s"}, is_settled=False)
+        while rig.clock.now_ms() == start_ms:
+            rig.step()
+        getattr(client, how)()
+        rig.settle()
+        assert client.is_closed
+        assert rig.clock.now_ms() - start_ms < 10_000
