@@ -177,15 +177,20 @@ def clock(facts: Machine, _config: "Config") -> Findings:
 def addresses(facts: Machine, _config: "Config") -> Findings:
     """The addresses on which the daemon is to listen."""
     for port in facts.ports:
-        yield from port_findings(port)
+        yield from port_findings(port, facts.directory.holder)
 
 
-def port_findings(port: PortFacts) -> Findings:
-    """Judge one address."""
+def port_findings(port: PortFacts, holder: str = "") -> Findings:
+    """Judge one address; `holder` is the process of the data directory, empty if there is none."""
     if port.state == FREE:
         yield Finding(Severity.OK, port.name, f"{port.address} is free")
     elif port.state == DELAYD:
         yield Finding(Severity.OK, port.name, f"a delayd answers on {port.address}")
+    elif port.state == ANOTHER and holder:  # it may want a certificate, or another user
+        text = f"{port.address} is taken, by {holder} as it seems, which uses the data directory"
+        yield Finding(
+            Severity.NOTE, port.name, text, "ask the daemon there: delayd doctor --url URL"
+        )
     elif port.state == ANOTHER:
         port_number = port.address.rpartition(":")[2]
         advice = f"see who it is with `ss -ltnp 'sport = :{port_number}'`, or choose another"

@@ -146,6 +146,12 @@ def test_what_is_no_fault(changes: dict[str, Any]) -> None:
     assert not found(**changes)
 
 
+def test_a_port_that_the_running_daemon_may_have_taken_is_no_fault() -> None:
+    (finding,) = found(directory=DIRECTORY._replace(holder="process 7"), **port(ANOTHER))
+    assert finding.level is Severity.NOTE
+    assert "127.0.0.1:11301 is taken, by process 7 as it seems" in finding.text
+
+
 def test_slow_syncs_do_not_matter_where_no_answer_waits_for_them() -> None:
     slow = DIRECTORY._replace(sync_us=(500_000,) * 3)
     assert not found(CONFIG._replace(sync=SyncPolicy.INTERVAL), directory=slow)

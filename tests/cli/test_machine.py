@@ -1,10 +1,12 @@
 import os
 import socket
+import ssl
 import threading
 from pathlib import Path
 from typing import Final
 
 import pytest
+import trustme
 
 from delayd.cli.machine import (
     ANOTHER,
@@ -17,6 +19,7 @@ from delayd.cli.machine import (
     machine,
     measure_syncs,
     port_state,
+    ports,
 )
 from delayd.compat import Compat
 from delayd.config import Config
@@ -80,14 +83,16 @@ def test_a_file_that_is_not_there_has_no_mode(tmp_path: Path) -> None:
     assert file_facts("auth.tokens", str(path)).mode == 0o640
 
 
-def answering(answer: bytes) -> TcpAddress:
+def answering(answer: bytes, tls: ssl.SSLContext | None = None) -> TcpAddress:
     """Someone who answers one client."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
         with server, server.accept()[0] as client:
-            client.recv(100)
-            client.sendall(answer)
+            secured = client if tls is None else tls.wrap_socket(client, server_side=True)
+            with secured:
+                secured.recv(100)
+                secured.sendall(answer)
 
     threading.Thread(target=serve, daemon=True).start()
     return TcpAddress(*server.getsockname())
@@ -102,6 +107,17 @@ def test_who_listens_is_told_by_the_answer(
 ) -> None:
     monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
     assert port_state(answering(answer), LINE_PING, [b"OK "]) == state
+
+
+def test_a_delayd_is_known_over_tls_whoever_has_signed_its_certificate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("jobs.example.com").configure_cert(tls)
+    address = answering(b"OK 2\r\n{}\r\n", tls)
+    config = Config(line_listen=address, line_tls=True, http_listen=None)
+    assert [port.state for port in ports(config)] == [DELAYD]
 
 
 @pytest.mark.parametrize("compat", Compat)
