@@ -84,8 +84,9 @@ ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
-_OF_CLIENTS: Final = "DELAYD_(URL|TOKEN|TOKEN_FILE|CA_FILE|JOB_[A-Z]+)"
-"""For commands that talk to a daemon, and of `delayd work` for what it runs; not for the daemon."""
+_OF_OTHERS: Final = "DELAYD_(URL|TOKEN|TOKEN_FILE|CA_FILE|OUTBOX_URL|COMPILED|JOB_[A-Z]+)"
+"""For commands that talk to a daemon, of `delayd work` for what it runs, and for the installation;
+not for the daemon."""
 
 SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
 """What Kubernetes sets in every pod of a namespace with a service named delayd."""
@@ -741,7 +742,7 @@ def _from_environment(
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
             and name != CONFIG_FILE_VARIABLE
-            and not re.fullmatch(_OF_CLIENTS, name)
+            and not re.fullmatch(_OF_OTHERS, name)
             and not name.startswith((*SERVICE_LINK_PREFIXES, SINKS_PREFIX))
         ):
             known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}

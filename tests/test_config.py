@@ -1,6 +1,8 @@
 import os
+import re
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -21,6 +23,9 @@ from delayd.exits import Exit
 from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
 from tests.config_files import EXAMPLE, OPERATIONS, errors_of, written
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = sorted((ROOT / "docs").glob("*.md"))
 
 # --- The table and the example -------------------------------------------------------------------
 
@@ -181,6 +186,18 @@ def test_variables_of_others_are_not_ours() -> None:
         "DELAYD_PORT_11300_TCP_ADDR": "10.0.0.1",
     }
     assert load(None, environment, {}) == Config()
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page.name}" for page in PAGES)])
+def test_a_variable_that_a_document_names_for_anything_keeps_no_daemon_from_starting(
+    page: str,
+) -> None:
+    named = set(re.findall(r"\bDELAYD_[A-Z_]+\b(?!…)", (ROOT / page).read_text(encoding="utf-8")))
+    for name in named - {"DELAYD_SINKS_NAME_OPTION", "DELAYD_SINKS_ORDERS_PASSWORD"}:
+        try:
+            load(None, {name: "x"}, {})
+        except ConfigErrors as errors:
+            assert "no such variable" not in str(errors)  # noqa: PT017 - if there are any
 
 
 # --- Errors --------------------------------------------------------------------------------------
