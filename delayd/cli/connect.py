@@ -36,7 +36,7 @@ from delayd.client.errors import (
     WrongProtocol,
 )
 from delayd.exits import Exit
-from delayd.text import shown_url
+from delayd.text import counted, shown_url
 
 if TYPE_CHECKING:
     import ssl
@@ -345,4 +345,11 @@ def explained(error: DelaydError) -> Iterator[str]:
         yield "nothing was changed; ask the owner: name it with --url, or all addresses with commas"
     elif isinstance(error, NotNow | NoRoom):
         later = "later" if error.retry_after_s is None else f"in {error.retry_after_s:g} s"
-        yield f"nothing was changed; try again {later}"
+        yield f"{_done_before(error) or 'nothing was changed'}; try again {later}"
+    elif isinstance(error, Refused) and error.done:
+        yield _done_before(error)
+
+
+def _done_before(error: Refused) -> str:
+    """Return how many jobs were put or changed before the refusal; empty: none were."""
+    return f"{counted(error.done, 'job')} had been put or changed before" if error.done else ""

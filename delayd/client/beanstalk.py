@@ -57,6 +57,8 @@ LABEL: Final = (
 """Keys and groups: no spaces, no characters that cannot be seen, no halves of surrogate pairs."""
 _LABEL_RULE: Final = "1 to 200 bytes of printable UTF-8 without spaces"
 _REFUSAL: Final = r"[A-Z][A-Z_]*"
+_PUT_BEFORE: Final = rf"put=([0-9]{{1,{NUMBER_DIGITS_MAX}}})"
+"""How many jobs a backfill had put before it was refused."""
 _DONE: Final = frozenset(
     (
         *("OK", "FOUND", "RESERVED", "RESERVED_BATCH", "TIMED_OUT", "DEADLINE_SOON", "USING"),
@@ -465,7 +467,9 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
         detail = "the daemon has no tokens, so none can be given"
     if word == "FORBIDDEN":
         detail = f"the token lacks the scope {scope}, or is for other topics"
-    return refused(word, f"{command} was answered {word}: {detail}", job_id=job_id, scope=scope)
+    done = int(found[1]) if (found := re.fullmatch(_PUT_BEFORE, reply.words[-1])) else 0
+    told = f"{command} was answered {word}: {f'{done} jobs were put before' if done else detail}"
+    return refused(word, told, job_id=job_id, scope=scope, done=done)
 
 
 def read_map(body: bytes | None) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class FieldProblem(NamedTuple):
 
 
 class Refused(DelaydError):
-    """The daemon refused the operation, and nothing has changed."""
+    """The daemon refused the operation, and nothing has changed but what `done` says."""
 
     _kinds: ClassVar[Sequence[str]] = ()
     _words: ClassVar[Sequence[str]] = ()
@@ -75,6 +75,7 @@ class Refused(DelaydError):
         retry_after_s: float | None = None,
         scope: str = "",
         kind: str = "",
+        done: int = 0,
     ) -> None:
         super().__init__(detail)
         self.word = word
@@ -89,6 +90,8 @@ class Refused(DelaydError):
         """When it may succeed, where nothing is wrong with the request itself."""
         self.scope = scope
         """The scope that the token lacks."""
+        self.done = done
+        """How many jobs an operation on many had put or changed before it was refused."""
 
 
 class NotFound(Refused, words="NOT_FOUND"):
@@ -401,6 +404,7 @@ def refused(
     retry_after_s: float | None = None,
     scope: str = "",
     kind: str = "",
+    done: int = 0,
 ) -> Refused:
     """Return the error for a refusal, by its kind; without one by its word and title."""
     error = _BY_KIND.get(kind) or _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
@@ -416,6 +420,7 @@ def refused(
         retry_after_s=retry_after_s,
         scope=scope,
         kind=kind,
+        done=done,
     )
 
 

@@ -108,6 +108,8 @@ Steps = Generator[Request, Response, T]
 
 NoneType: Final = type(None)
 _OF_A_PROXY: Final = frozenset((502, 503, 504))
+_DONE: Final = ("put", "kicked", "cancelled", "rescheduled")
+"""How many jobs an operation on many had put or changed before it was refused."""
 
 Held = Reservation | str
 
@@ -673,6 +675,7 @@ def _refusal(problem: Mapping[str, Any], retry_after: str = "") -> Refused:
         job_id=checked("job_id", problem.get("job_id"), int, NoneType),
         retry_after_s=_seconds_of(retry_after),
         kind=text_in({"kind": "", **problem}, "kind"),
+        done=sum(checked(name, problem.get(name, 0), int) for name in _DONE),
     )
 
 

@@ -99,7 +99,8 @@ def _backfill(
 
     def reply() -> bytes:
         if work.refusal is not None:
-            return client.refuse_with(work.refusal)
+            refused = client.refuse_with(work.refusal)
+            return refused.replace(b"\r\n", b" put=%d\r\n" % work.put) if work.put else refused
         return b"BACKFILLED %d %d\r\n" % (work.put, work.kept)
 
     return client.begin(work, reply)

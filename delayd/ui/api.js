@@ -7,7 +7,8 @@ const CHANGE_MS = 600000;
 
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `status ${status}`);
+    const done = problem.put || problem.kicked || problem.cancelled || problem.rescheduled;
+    super((problem.detail || problem.title || `status ${status}`) + (done ? `; ${done} jobs had been put or changed before` : ""));
     this.status = status;
     this.word = problem.word ?? "";
     this.errors = problem.errors ?? [];

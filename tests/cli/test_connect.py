@@ -89,6 +89,10 @@ def test_what_may_succeed_later_says_when() -> None:
     assert list(explained(refusal)) == ["B owns it", ask]
     told = list(explained(errors.Draining("it drains", retry_after_s=5.0)))
     assert told == ["it drains", "nothing was changed; try again in 5 s"]
+    done = "2 jobs had been put or changed before"
+    told = list(explained(errors.NoRoom("it is full", retry_after_s=5.0, done=2)))
+    assert told == ["it is full", f"{done}; try again in 5 s"]
+    assert list(explained(errors.BodyTooBig("it is too big", done=2))) == ["it is too big", done]
 
 
 @pytest.mark.thorough

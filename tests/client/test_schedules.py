@@ -10,6 +10,7 @@ from delayd.client import (
     BackfillResult,
     Invalid,
     LastRun,
+    NoRoom,
     NotOnThisProtocol,
     NotUnderstood,
     ScheduleInfo,
@@ -134,6 +135,18 @@ def test_the_bounds_of_a_backfill_may_be_times() -> None:
         f"schedule-backfill n {TEXT} {OFFSET}\r\n".encode(),
         BackfillResult(3, 1),
     )
+
+
+def test_a_backfill_that_is_refused_says_how_many_jobs_it_had_put() -> None:
+    full = b'{"word": "OUT_OF_MEMORY", "detail": "full", "put": 2}'
+    with pytest.raises(NoRoom) as over_both:
+        over_http(full, 507, "backfill_schedule", "n", TEXT)
+    assert over_both.value.done == 2
+    for words, done in ((["OUT_OF_MEMORY", "put=2"], 2), (["OUT_OF_MEMORY"], 0)):
+        with pytest.raises(NoRoom) as over_both:
+            over_line([Reply(words)], "backfill_schedule", "n", TEXT)
+        assert over_both.value.done == done
+        assert ("nothing was done" in str(over_both.value)) == (not done)
 
 
 def page_of(calls: Any, answer: Any, after: str | None) -> tuple[list[ScheduleInfo], str | None]:  # noqa: ANN401 - of either protocol
