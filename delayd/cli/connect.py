@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.parameters import takes
-from delayd.cli.terminal import CommandFailed
+from delayd.cli.terminal import CommandFailed, complain
 from delayd.client.errors import (
     ConnectionLost,
     DelaydError,
@@ -140,6 +140,7 @@ def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[
         ) -> int:
             patience = 0.0 if rest.get("is_watched") else patience_s
             with client_errors(), client(url, line, token_file, ca_file, patience) as found:
+                found.outage.tell = tell_outage
                 return command(found, **rest)
 
         return takes(*OPTIONS)(run)
@@ -326,12 +327,39 @@ def missing(error: Refused) -> tuple[str, str]:
     return scope, known if any(topics) else "TOPIC"
 
 
+def tell_outage(error: DelaydError | None) -> None:
+    """Report that the daemon is away, and is asked again, or that it is back."""
+    complain("the daemon is back" if error is None else f"{error}; trying again")
+    if error is not None and (hint := hint_at_tls(error)):
+        complain(hint)
+
+
+def hint_at_tls(error: DelaydError) -> str:
+    """Return what may be amiss with TLS where a connection was lost; empty: nothing.
+
+    A port that wants TLS closes a connection without it, and says nothing.
+
+    >>> url, why = "http://127.0.0.1:11301", "the daemon closed it"
+    >>> hint_at_tls(ConnectionLost(url, why, may_have_happened=False))
+    'if it wants TLS, its url begins with https:// or beanstalks://'
+    """
+    text = str(error)
+    is_closed = isinstance(error, ConnectionLost) and "the daemon closed it" in text
+    if is_closed and re.search(r" (http|beanstalk)://", text):
+        return "if it wants TLS, its url begins with https:// or beanstalks://"
+    if "certificate required" in text or (is_closed and re.search(r" (https|beanstalks)://", text)):
+        return "if it has tls.client_ca, it wants a certificate, which no command can show"
+    return ""
+
+
 def explained(error: DelaydError) -> Iterator[str]:
     """Yield the lines of an error for people: one for each mistake, and what to do."""
     if isinstance(error, Refused) and error.problems:
         yield from (f"{problem.field}: {problem.detail}" for problem in error.problems)
     else:
         yield str(error)
+    if hint := hint_at_tls(error):
+        yield hint
     if isinstance(error, Unauthorized):
         if has_token():
             yield "a token that was just created is accepted after: systemctl reload delayd"

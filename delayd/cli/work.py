@@ -209,7 +209,6 @@ class CommandWorker:
 
     def run(self) -> int:
         """Reserve and start commands until the end, and wait for running ones."""
-        self._client.outage.tell = tell_outage
         try:
             carried_out(
                 work_loop(
@@ -375,11 +374,6 @@ class CommandWorker:
             self._has_failed = True
         if code:
             complain(f"job {job.id} of {job.topic}: {why}")
-
-
-def tell_outage(error: DelaydError | None) -> None:
-    """Report that the daemon is away, or that it is back."""
-    complain("the daemon is back" if error is None else f"{error}; trying again")
 
 
 def ended(code: int) -> str:

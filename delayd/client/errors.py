@@ -316,6 +316,8 @@ class Unreachable(DelaydError):
             else "Is one running there? Start one with `delayd serve --data-dir DIRECTORY`, or name"
             " another url"
         )
+        if "certificate" in reason:
+            advice = "Name the authority of its certificate: --ca-file FILE, or `tls` of a client"
         super().__init__(f"no delayd answers at {where}: {reason}. {advice}")
         self.where = where
         self.reason = reason

@@ -4,14 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from delayd.cli.connect import EXITS, URL_VARIABLE, client, exit_of, explained, url_of
+from delayd.cli.connect import (
+    EXITS,
+    URL_VARIABLE,
+    client,
+    exit_of,
+    explained,
+    tell_outage,
+    url_of,
+)
 from delayd.cli.main import invoke
 from delayd.cli.terminal import CommandFailed
 from delayd.client import errors
 from delayd.client.addresses import read_address
-from delayd.client.errors import DelaydError
+from delayd.client.errors import ConnectionLost, DelaydError
+from delayd.client.results import TopicInfo
+from delayd.client.sync import Client
 from delayd.exits import Exit
 from tests.cli.conftest import imported_by
+
+
+def lost(url: str, reason: str) -> DelaydError:
+    return ConnectionLost(url, reason, may_have_happened=False)
 
 
 def test_a_daemon_that_cannot_be_reached_is_named_with_what_to_do(
@@ -67,6 +81,46 @@ def test_a_variable_that_holds_no_token_is_refused_as_a_file_is(
     monkeypatch.setenv("DELAYD_TOKEN", said)
     assert invoke(command) == Exit.USAGE
     assert capsys.readouterr().err == ("delayd: DELAYD_TOKEN holds no token: one line, dlyd_...\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (lost("http://a:1", "the daemon closed it"), "https:// or beanstalks://"),
+        (lost("beanstalk://a:1", "the daemon closed it"), "https:// or beanstalks://"),
+        (lost("https://a:1", "the daemon closed it"), "tls.client_ca"),
+        (lost("beanstalks://a:1", "tlsv13 alert certificate required"), "tls.client_ca"),
+        (lost("http://a:1", "no answer in time"), ""),
+        (lost("unix:/a", "the daemon closed it"), ""),
+    ],
+)
+def test_what_may_be_amiss_with_tls_is_said_when_the_daemon_is_asked_again_and_at_the_end(
+    error: DelaydError, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_outage(error)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == f"delayd: {error}; trying again"
+    assert len(others) == bool(hint)
+    assert hint in "".join(others)
+    assert [*explained(error)] == [str(error), *(each[len("delayd: ") :] for each in others)]
+
+
+def test_an_outage_is_told_by_every_command_that_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(client: Client) -> list[TopicInfo]:
+        assert client.outage.tell is tell_outage
+        return []
+
+    monkeypatch.setattr(Client, "topics", asked)
+    assert invoke(["topics"]) == Exit.OK
+
+
+def test_an_unknown_certificate_has_other_advice_than_to_start_a_daemon() -> None:
+    said = str(errors.Unreachable("https://a", "certificate verify failed: self-signed"))
+    assert said.endswith(
+        ". Name the authority of its certificate: --ca-file FILE, or `tls` of a client"
+    )
 
 
 def test_every_error_of_the_client_has_an_exit_code() -> None:
