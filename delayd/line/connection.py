@@ -63,6 +63,7 @@ from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
     INSTEAD,
     U32_MAX,
+    UNKNOWN_BYTES,
     BatchLine,
     Detail,
     PutLine,
@@ -230,7 +231,10 @@ class LineConnection:
         self._out_bytes = 0
         self._slice_ends_ms = 0
         """When it yields."""
-        self._framing = Framing(self._line, self._end_body, self.refuse, self.is_foreign, self.out)
+        self._framing = Framing(
+            *(self._line, self._end_body, self.refuse, self.refuse_command),
+            *(self.is_foreign, self.out),
+        )
         context.stats.note_connection()
 
     # --- What the commands use -------------------------------------------------------------------
@@ -316,10 +320,18 @@ class LineConnection:
     def refuse_command(
         self, line: bytes, reply: bytes = replies.BAD_FORMAT, kind: str = ""
     ) -> bytes:
-        """Reply, but first discard the body that the line announces: it is no commands."""
+        """Reply, but first discard the body that the line announces: it is no commands.
+
+        Where its end is not known, whatever else comes is discarded, and the connection closes.
+        """
         self.refuse(reply, kind=kind)
         body_bytes = announced_bytes(line)
-        return reply if body_bytes is None else self.discard_body(body_bytes, reply)
+        if body_bytes == UNKNOWN_BYTES:
+            self.is_closing = True
+            self.discard_body(body_bytes, b"")
+        elif body_bytes is not None:
+            return self.discard_body(body_bytes, reply)
+        return reply
 
     def is_foreign(self, data: bytes, at: int) -> bool:
         """Tell whether a line belongs to another protocol: then the connection closes."""
@@ -872,6 +884,8 @@ class LineConnection:
             try:
                 words = parse_put_words(put.extra)
             except Refusal as refusal:
+                if name is not None:  # what was given for a name may have numbers of its own in it
+                    raise
                 return self.discard_body(put.body_bytes, self.refuse_with(refusal))
             if words.target and (
                 denied := self._put_denied(name or self.used.name, with_target=True)

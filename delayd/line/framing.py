@@ -20,7 +20,7 @@ from typing import Final, final
 from delayd.core.times import RequestMs
 from delayd.limits import LINE_BYTES_MAX, LONG_LINE_BYTES_MAX
 from delayd.line import replies
-from delayd.line.grammar import LONG_LINE, announced_bytes
+from delayd.line.grammar import LONG_LINE
 
 Then = Callable[[bytes, RequestMs], bytes]
 """What to do with a body and the time, and what to reply; it may raise a `Refusal`."""
@@ -36,8 +36,16 @@ class Framing:
 
     __slots__ = (
         *("_body", "_discard_bytes", "_discard_reply", "_expected_bytes", "_is_foreign", "_is_odd"),
-        *("_missing_bytes", "_on_body", "_on_line", "_out", "_overlong", "_refuse", "_rest"),
-        *("_skipping", "_then"),
+        *(
+            "_missing_bytes",
+            "_on_body",
+            "_on_line",
+            "_out",
+            "_overlong",
+            "_refuse",
+            "_refuse_command",
+        ),
+        *("_rest", "_skipping", "_then"),
     )
 
     def __init__(
@@ -45,6 +53,7 @@ class Framing:
         on_line: Callable[[bytes, int, int, RequestMs], int],
         on_body: Callable[[Then, bytes | None, RequestMs], bool],
         refuse: Callable[[bytes], bytes],
+        refuse_command: Callable[[bytes], bytes],
         is_foreign: Callable[[bytes, int], bool],
         out: list[bytes],
     ) -> None:
@@ -54,12 +63,14 @@ class Framing:
         data; it returns where the input continues, or the complement (`~`) of that when nothing
         more is to be executed for now. `on_body` gets a body, or None for one that does not end
         with CRLF, and returns whether more is to be executed. `refuse` counts a refusing reply,
-        `is_foreign` tells whether a line, however long, belongs to another protocol: then the rest
-        is ignored. `out` takes the replies to what is discarded.
+        `refuse_command` refuses the line of a long command and discards its body, `is_foreign`
+        tells whether a line, however long, belongs to another protocol: then the rest is ignored.
+        `out` takes the replies to what is discarded.
         """
         self._on_line = on_line
         self._on_body = on_body
         self._refuse = refuse
+        self._refuse_command = refuse_command
         self._is_foreign = is_foreign
         self._out = out
         self._rest = b""
@@ -67,8 +78,7 @@ class Framing:
         """Something else than a line may be incomplete: the one flag to check after each read."""
         self._skipping = False
         self._overlong: bytes | None = None
-        """The begin and the end so far of a long command whose line is too long, until it ends:
-        its announcement of a body may be on either side of what makes it too long."""
+        """The begin of a long command whose line is too long, until it ends."""
         self._discard_bytes = 0
         self._discard_reply = b""
         self._then: Then | None = None
@@ -92,7 +102,7 @@ class Framing:
         """Take no more input, and drop the functions that it was passed to."""
         self._on_line = _nothing_on_line
         self._on_body = _nothing_on_body
-        self._refuse = bytes
+        self._refuse = self._refuse_command = bytes
         self._is_foreign = _never
         self._then = None
 
@@ -216,15 +226,10 @@ class Framing:
         if end < 0:
             stop = len(data) - data.endswith(b"\r")
             self._is_odd = True
-            self._overlong = _ends_of(line + data[at:stop])
+            self._overlong = (line + data[at:stop])[:LONG_LINE_BYTES_MAX]
             return stop
         self._overlong = None
-        body_bytes = announced_bytes(_ends_of(line + data[at:end]))
-        reply = self._refuse(replies.BAD_FORMAT)
-        if body_bytes is None:
-            self._out.append(reply)
-            return end + 2
-        self.discard_body(body_bytes, reply)
+        self._out.append(self._refuse_command((line + data[at:end])[:LONG_LINE_BYTES_MAX]))
         return self._discard(data, end + 2)
 
     def _discard(self, data: bytes, at: int) -> int:
@@ -261,12 +266,3 @@ def _nothing_on_body(_then: Then, _body: bytes | None, _now_ms: RequestMs) -> bo
 
 def _never(_data: bytes, _at: int) -> bool:
     return False
-
-
-def _ends_of(line: bytes) -> bytes:
-    """Return a line without its middle, if it is that long.
-
-    >>> len(_ends_of(b"x" * 100_000)), _ends_of(b"list-tubes")
-    (1248, b'list-tubes')
-    """
-    return line[:LONG_LINE_BYTES_MAX] + line[LONG_LINE_BYTES_MAX:][-LINE_BYTES_MAX:]

@@ -19,6 +19,7 @@ import enum
 import functools
 import re
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal, TargetRefused
@@ -95,11 +96,15 @@ LONG_LINE: Final = (
 )
 """How lines begin that may be longer than beanstalkd's: with words of ours, and our commands."""
 
-_NAME_AND_BODY: Final = frozenset((b"set-policy", b"schedule-put", b"schedule-pause"))
-"""Commands of ours with a name and how many bytes the body has."""
+_BODY_PLACES: Final = MappingProxyType(
+    {b"put": 4, b"put-in-tube": 5, b"set-policy": 2, b"schedule-put": 2, b"schedule-pause": 2}
+)
+"""By command the place of the number of bytes in the line, where single spaces separate words."""
+UNKNOWN_BYTES: Final = 2**62
+"""The length of a body of which nobody can tell where it ends."""
 _EQUALS: Final = ord("=")
 """Of a byte that is looked for as a number, `in` takes half of the time."""
-_FIRST_DIGITS: Final = rb"(?:bytes=)?([0-9]+)"
+_FIRST_DIGITS: Final = rb"[0-9]+"
 
 _ID_AND_PRIORITY: Final = rb" *([0-9]+) +([0-9]+)"
 _ONLY_NUMBER: Final = rb" *([0-9]+)"
@@ -392,44 +397,39 @@ def read_put(line: bytes) -> PutLine | None:
 
 
 def announced_bytes(line: bytes) -> int | None:
-    """Return how long a body follows a line that is badly formed; None when nothing says so.
+    """Return how long a body follows a line that is refused; None when nothing says so.
 
     That body is data, and must not be taken for commands whatever is wrong with the line
     before it. Of a plain put it is: beanstalkd does so, and clients may count on it.
 
     >>> announced_bytes(b"put 0 0 60 8 KEY=a"), announced_bytes(b"put 0 0 60 8 junk")
     (8, None)
-    >>> announced_bytes(b"put-in-tube bad^t 0 0 60 8"), announced_bytes(b"put-in-tube a b 0 0 1 9")
+    >>> announced_bytes(b"put-in-tube bad^t 0 0 60 8"), announced_bytes(b"put-in-tube  0 0 60 9")
     (8, 9)
+
+    `UNKNOWN_BYTES` where the number is not in its place, or another one is behind it: a name with
+    spaces moves it back, and never forward, so it is the last number or not known.
+
+    >>> announced_bytes(b"put-in-tube a b 0 0 60 9") == UNKNOWN_BYTES
+    True
     """
     command, *words = line.split(b" ")
-    words = list(filter(None, words))
-    if command == b"put":
-        words = words[3:] if any(_EQUALS in word for word in words[3:]) else []
-    elif command == b"put-in-tube":
-        words = _behind_times(words[1:])
-    elif command in _NAME_AND_BODY:
-        words = words[1:]
-    elif command == b"change":
-        words = [word for word in words if word.startswith(b"bytes=")]
+    if command == b"change":
+        words = [word.removeprefix(b"bytes=") for word in words if word.startswith(b"bytes=")]
+        place = 1
+    elif command in _BODY_PLACES and (command != b"put" or _EQUALS in line):
+        place = _BODY_PLACES[command]
     else:
         return None
-    match = re.match(_FIRST_DIGITS, words[0]) if words else None
-    body_bytes = U32_MAX + 1 if match is None else int(match[1])
-    return body_bytes if body_bytes <= U32_MAX else None
-
-
-def _behind_times(words: list[bytes]) -> list[bytes]:
-    """Return the words from the number of bytes on, of those after a topic's name.
-
-    It is the fourth of the first four numbers in a row, so that a name with a space in it does not
-    hide it; failing that, the fourth word.
-    """
-    are_numbers = [re.fullmatch(_SECONDS, word) is not None for word in words]
-    for at in range(3, len(words)):
-        if all(are_numbers[at - 3 : at]) and words[at][:1].isdigit():
-            return words[at:]
-    return words[3:]
+    if len(line) + 2 > LONG_LINE_BYTES_MAX:  # not all of it was kept
+        return UNKNOWN_BYTES
+    numbers = [re.match(_FIRST_DIGITS, word) for word in words]
+    if not any(numbers):
+        return None
+    match = numbers[place - 1] if len(numbers) >= place else None
+    if match is None or any(numbers[place:]) or int(match[0]) > U32_MAX:
+        return UNKNOWN_BYTES
+    return int(match[0])
 
 
 @functools.lru_cache(maxsize=PARSED_LINES_MAX)
