@@ -3,8 +3,8 @@
 Each setting is an attribute of `Config`, which has its default, and a row of `SETTINGS`: its name
 in the file (`section.key`), its kind of values (`fields`), and its flag. From the name follows its
 variable: `line.listen` is `DELAYD_LINE_LISTEN`. A later source wins: default, file, environment,
-flag. But every value that is given is checked, also one that is overridden, and **all** errors are
-reported at once:
+flag. But every value that is given is checked, also one that is overridden, and the errors of all
+values are reported at once, those of values that do not fit each other after them:
 
     delayd.toml: line.listen = "11300": must be HOST:PORT or unix:PATH
     delayd.toml: wheel.tik: there is no such setting; did you mean wheel.tick?
@@ -610,7 +610,7 @@ SINKS_PREFIX: Final = f"{ENVIRONMENT_PREFIX}SINKS_"
 
 
 def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
-    """Put the configuration together. Raises `ConfigErrors` with every error there is.
+    """Put the configuration together. Raises `ConfigErrors`.
 
     `path` is the TOML file, if any; `flags` has the values of the command line, by `--sync`.
     """
