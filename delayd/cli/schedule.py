@@ -30,7 +30,7 @@ from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print
 from delayd.client.errors import Forbidden, NotFound, ScheduleNotFound
 from delayd.client.values import seconds
 from delayd.exits import Exit
-from delayd.limits import SCHEDULE_PREVIEW_DEFAULT, SCHEDULE_PREVIEW_MAX
+from delayd.limits import SCHEDULE_BACKFILL_MAX, SCHEDULE_PREVIEW_DEFAULT, SCHEDULE_PREVIEW_MAX
 from delayd.text import counted
 
 if TYPE_CHECKING:
@@ -303,10 +303,9 @@ def preview(
             raise click.UsageError("give the NAME of a schedule, or --cron, or --every")
         definition: Any = {"topic": topic or "default", **wanted}
         found = client.preview_schedule(definition, count)
-        if "start" in wanted:
-            now = _now(client, definition["topic"])
-            if moment_of(wanted["start"], now) < now:
-                complain("--start is past: these are the runs from now on")
+        now = found.now
+        if now is not None and "start" in wanted and moment_of(wanted["start"], now) < now:
+            complain("--start is past: these are the runs from now on")
     elif wanted or topic:
         raise click.UsageError(
             f"{name!r} has its own times: leave the options out to see them, or leave the name out"
@@ -531,12 +530,15 @@ def backfill(
     With a token that has no scope peek --yes is needed, and -7d is by the clock of this machine.
     """
     info = _seen_schedule(client, name, is_needed=dry_run or not yes)
-    is_now_needed = end is None or not ("T" in begin and "T" in end)
-    now = _now(client, info.topic) if info and is_now_needed else dt.datetime.now(dt.UTC)
+    now = (client.preview_schedule(name, 1).now if info else None) or dt.datetime.now(dt.UTC)
     due_from, due_to = moment_of(begin, now), None if end is None else moment_of(end, now)
     runs = ""
     if info and (dry_run or not yes):
-        runs = f"{counted(past_runs(info, due_from, due_to or now), 'run')} of {name}"
+        if due_to is not None and due_to > now:
+            raise CommandFailed(Exit.USAGE, f"--to must not be after now, {time_shown(now)}")
+        keys = past_runs(info, due_from, due_to or now)
+        kept = _jobs_there(client, info, keys)
+        runs = f"{counted(len(keys) - kept, 'run')} of {name}{_kept_shown(kept)}"
     how = "put, but for those whose job is there"
     if not agreed("put", runs, dry_run=dry_run, yes=yes, will=how):
         return Exit.OK
@@ -544,8 +546,7 @@ def backfill(
     if as_json:
         print_json([result._asdict()])
     else:
-        kept = f"; {result.kept} had a job" if result.kept else ""
-        print_lines([f"put: {counted(result.put, 'run')}{kept}"])
+        print_lines([f"put: {counted(result.put, 'run')}{_kept_shown(result.kept)}"])
     if not result.put + result.kept:
         complain(f"{name} had no run then: delayd schedule show {name} says when it begins")
     return Exit.OK
@@ -563,22 +564,26 @@ def _seen_schedule(client: "Client", name: str, *, is_needed: bool) -> "Schedule
         raise
 
 
-def _now(client: "Client", topic: str) -> dt.datetime:
-    """Return the daemon's time, whose clock may be a virtual one."""
+def _jobs_there(client: "Client", info: "ScheduleInfo", keys: set[str]) -> int:
+    """Return how many runs have a job under their keys."""
     try:
-        now = client.calendar(topic, bins=1).start
-    except NotFound:
-        now = client.calendar(bins=1).start
-    return now or dt.datetime.now(dt.UTC)
+        return sum(job.key in keys for job in client.jobs(info.topic, key_prefix=f"{info.name}@"))
+    except NotFound:  # no job has been put to the topic yet
+        return 0
 
 
-def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) -> int:
-    """Return how many runs a schedule has between two times, by the time zones of this machine.
+def _kept_shown(kept: int) -> str:
+    return f"; {kept} had a job" if kept else ""
 
-    Raises CommandFailed if this has none of that name.
+
+def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) -> set[str]:
+    """Return the keys of the runs between two times, by the time zones of this machine.
+
+    Raises CommandFailed if this has none of that name, or if there are more than may be put.
     """
     from delayd.core.errors import ScheduleInvalid
     from delayd.schedules.definition import Definition
+    from delayd.schedules.runner import run_key
 
     times = {name: info.definition[name] for name in TIMES if name in info.definition}
     try:
@@ -587,7 +592,15 @@ def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) 
         why = f"this machine cannot count the runs of {info.name}, --yes puts them: {wrong}"
         raise CommandFailed(Exit.REFUSED, why) from None
     recurrence = definition.recurrence(milliseconds(info.created or due_from))
-    return recurrence.count(milliseconds(due_from) - 1, milliseconds(due_to))
+    after_ms, until_ms = milliseconds(due_from) - 1, milliseconds(due_to)
+    if info.created and "every" in times and "start" not in times:
+        after_ms = max(after_ms, milliseconds(info.created))  # no run was due when it was made
+    count = recurrence.count(after_ms, until_ms)
+    if count > SCHEDULE_BACKFILL_MAX:
+        why = f"there are {count} runs then, more than {SCHEDULE_BACKFILL_MAX} at once"
+        raise CommandFailed(Exit.USAGE, why)
+    runs_ms = recurrence.first(after_ms, until_ms, count) if count else []
+    return {run_key(info.name, nominal_ms).decode() for nominal_ms in runs_ms}
 
 
 def milliseconds(at: dt.datetime) -> int:

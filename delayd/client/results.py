@@ -305,6 +305,8 @@ class SchedulePreview(NamedTuple):
     """By which its cron expression counts."""
     tzdata: str
     """The version of the time zones."""
+    now: Time | None = None
+    """The daemon's time; older ones do not say it."""
 
 
 class Calendar(NamedTuple):

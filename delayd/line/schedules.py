@@ -25,6 +25,7 @@ from delayd.limits import (
 from delayd.line import replies
 from delayd.line.connection import LineConnection
 from delayd.line.grammar import SchedulesLine
+from delayd.moments import moment_text
 from delayd.schedules.definition import Definition
 from delayd.schedules.shown import SchedulePage, as_json, shown_runs, shown_schedule
 
@@ -133,12 +134,13 @@ def _list(client: LineConnection, wanted: SchedulesLine, _now_ms: RequestMs) -> 
     return client.begin(page, lambda: client.long_reply(replies.ok(as_json(page.page))))
 
 
-def _preview(client: LineConnection, args: tuple[str, int | None], _now_ms: RequestMs) -> bytes:
+def _preview(client: LineConnection, args: tuple[str, int | None], now_ms: RequestMs) -> bytes:
     name, count = args
     schedules = client.context.schedules()
     schedule = schedules.load(name)
     runs_ms = schedules.next_runs(schedule, count or SCHEDULE_PREVIEW_DEFAULT)
     shown = shown_runs(schedules, schedule.definition, runs_ms)
+    shown["now"] = moment_text(now_ms + client.engine.store.wall_times.offset_ms)
     return client.long_reply(replies.ok(as_json(shown)))
 
 
