@@ -485,13 +485,16 @@ def run(client: "Client", name: str, *, as_json: bool) -> int:
     """Put one more job of the schedule NAME now; print its id.
 
     It counts for --limit, and its outcome is shown as that of the last run. A paused schedule can
-    be run too.
+    be run too. There is one run in a millisecond: on a virtual clock that stands still, the second
+    time prints the id of the first job.
     """
     result = client.run_schedule(name)
     if as_json:
         print_json([result._asdict()])
     else:
         print_lines([str(result.id)])
+        if result.outcome == "kept":
+            complain("that run is there already: its time is this very millisecond")
         if sys.stdout.isatty():
             complain(f"key {result.key}")
     return Exit.OK

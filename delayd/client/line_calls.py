@@ -608,9 +608,9 @@ class LineCalls:
 
     def run_schedule(self, name: str) -> Steps[RunResult]:
         words = (yield from _of_schedule("run", name, "RAN")).words
-        if len(words) != 3:
+        if words[3:] not in ([], ["kept"]) or len(words) < 3:
             raise NotUnderstood(f"{shown(' '.join(words))} has no number and key")
-        return RunResult(whole_at(words, 1), words[2])
+        return RunResult(whole_at(words, 1), words[2], "kept" if words[3:] else "created")
 
     def backfill_schedule(
         self, name: str, due_from: Moment, due_to: Moment | None = None

@@ -286,6 +286,8 @@ class RunResult(NamedTuple):
 
     id: int
     key: str
+    outcome: str = "created"
+    """`kept`: a run of the same millisecond was there already, and no other was put."""
 
 
 class BackfillResult(NamedTuple):

@@ -658,6 +658,9 @@ class RanAnswer(Answer, kw_only=True):
 
     id: JobId
     key: str
+    outcome: Annotated[
+        Outcome, about("created, or kept: a run of this very millisecond was there already.")
+    ]
 
 
 class BackfilledAnswer(Answer, kw_only=True):

@@ -16,6 +16,7 @@ from typing import Any, Final
 from delayd.access.authorize import Denial, Right, taken_by_others, to_schedule
 from delayd.access.scopes import Scope
 from delayd.core.errors import ScheduleNotFound
+from delayd.core.operations.put import Outcome
 from delayd.core.times import RequestMs
 from delayd.limits import (
     LONG_LINE_BYTES_MAX,
@@ -89,8 +90,9 @@ def _resume(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
 
 
 def _run(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
-    job_id, key = client.context.schedules().run_now(name, now_ms)
-    return b"RAN %d %b\r\n" % (job_id, key.encode())
+    job_id, key, outcome = client.context.schedules().run_now(name, now_ms)
+    kept = b" kept" if outcome is Outcome.KEPT else b""
+    return b"RAN %d %b%b\r\n" % (job_id, key.encode(), kept)
 
 
 def _backfill(

@@ -177,11 +177,12 @@ class Schedules:
                 self._keep(schedule, now_ms)
         return schedule
 
-    def run_now(self, name: str, now_ms: RequestMs) -> tuple[int, str]:
+    def run_now(self, name: str, now_ms: RequestMs) -> tuple[int, str, Outcome]:
         """Put the job of a run besides those that are due; return its id and its key.
 
-        Its nominal time is now. It is the last run then, whatever was under way, and counts for the
-        limit. Raises `ScheduleNotFound`, `ScheduleOver`, and what a put raises.
+        Its nominal time is now: a run of this millisecond whose job is there is left alone, `KEPT`.
+        Else it is the last run then, whatever was under way, and counts for the limit. Raises
+        `ScheduleNotFound`, `ScheduleOver`, and what a put raises.
         """
         schedule = self.book.load(name)
         if schedule.has_had_all():
@@ -190,11 +191,10 @@ class Schedules:
         nominal_ms = self.runner.wall_ms
         with self._engine.one_item():
             job_id, outcome = self.runner.put_job(schedule, nominal_ms, now_ms)
-            if outcome is not Outcome.CREATED:  # asked for twice in this millisecond
-                return job_id, run_key(name, nominal_ms).decode()
-            self.runner.note_run(schedule, job_id, nominal_ms)
-            self._keep(schedule, now_ms)
-        return job_id, run_key(name, nominal_ms).decode()
+            if outcome is Outcome.CREATED:
+                self.runner.note_run(schedule, job_id, nominal_ms)
+                self._keep(schedule, now_ms)
+        return job_id, run_key(name, nominal_ms).decode(), outcome
 
     def configure(
         self, wanted: Mapping[str, tuple[Definition, bytes]], now_ms: RequestMs

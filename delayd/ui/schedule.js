@@ -179,7 +179,7 @@ function scheduleActions(schedule, again) {
   async function run() {
     const ran = await attempt(() => post(schedulePath(name, "/run")));
     if (!ran) return;
-    toast(`Job ${ran.id} was put`);
+    toast(ran.outcome === "kept" ? `Job ${ran.id} is the run of this millisecond: no other was put` : `Job ${ran.id} was put`);
     await again();
   }
 

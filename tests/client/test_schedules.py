@@ -13,6 +13,7 @@ from delayd.client import (
     NoRoom,
     NotOnThisProtocol,
     NotUnderstood,
+    RunResult,
     ScheduleInfo,
     ScheduleInvalid,
 )
@@ -135,6 +136,12 @@ def test_the_bounds_of_a_backfill_may_be_times() -> None:
         f"schedule-backfill n {TEXT} {OFFSET}\r\n".encode(),
         BackfillResult(3, 1),
     )
+
+
+def test_a_run_that_was_there_already_is_kept() -> None:
+    for more, outcome in (([], "created"), (["kept"], "kept")):
+        _, ran = over_line([Reply(["RAN", "7", "n@1", *more])], "run_schedule", "n")
+        assert ran == RunResult(7, "n@1", outcome)
 
 
 def test_a_backfill_that_is_refused_says_how_many_jobs_it_had_put() -> None:

@@ -532,8 +532,8 @@ class EngineWorld:
         self._of_schedule("resume", name)
 
     def run_schedule(self, name: str) -> str:
-        job_id, key = self._of_schedule("run_now", name)
-        return f"{job_id} {key}"
+        job_id, key, outcome = self._of_schedule("run_now", name)
+        return f"{job_id} {key} {outcome.value}"
 
     def backfill_schedule(self, name: str, *bounds_s: float) -> str:
         begin_ms, *end_ms = [self.now_ms + round(each * 1_000) for each in bounds_s]
@@ -827,7 +827,7 @@ class LineWorld:
         self._say("RESUMED", f"schedule-resume {name}")
 
     def run_schedule(self, name: str) -> str:
-        return " ".join(self._say("RAN", f"schedule-run {name}")[1:3])
+        return " ".join([*self._say("RAN", f"schedule-run {name}"), "created"][1:4])
 
     def backfill_schedule(self, name: str, *bounds_s: float) -> str:
         span = moments_from(self.now_ms, *bounds_s)
@@ -1171,7 +1171,7 @@ class HttpWorld:
 
     def run_schedule(self, name: str) -> str:
         told = self._ask("POST", f"/schedules/{name}/run", {}).json
-        return f"{told['id']} {told['key']}"
+        return f"{told['id']} {told['key']} {told['outcome']}"
 
     def backfill_schedule(self, name: str, *bounds_s: float) -> str:
         moments = moments_from(self._wall_ms, *bounds_s).split()
@@ -1385,7 +1385,7 @@ class ClientWorld:
 
     def run_schedule(self, name: str) -> str:
         told = self._do(self._client.run_schedule, name)
-        return f"{told.id} {told.key}"
+        return f"{told.id} {told.key} {told.outcome}"
 
     def backfill_schedule(self, name: str, *bounds_s: float) -> str:
         span = moments_from(self._wall_ms, *bounds_s).split()

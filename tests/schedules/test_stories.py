@@ -2,6 +2,7 @@
 
 import pytest
 
+from delayd.core.operations.put import Outcome
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
@@ -204,8 +205,8 @@ def test_run_now_and_runs_of_a_past_range() -> None:
     rig = ScheduleRig()
     rig.set(cron="0 * * * *")
     rig.pass_time(90_000)
-    for _ in range(2):  # in the same millisecond
-        assert rig.schedules.run_now("s", rig.now_ms) == (2, "s@2026-11-21T19:01:30Z")
+    for outcome in (Outcome.CREATED, Outcome.KEPT):  # in the same millisecond
+        assert rig.schedules.run_now("s", rig.now_ms) == (2, "s@2026-11-21T19:01:30Z", outcome)
     rig.pass_time(3 * HOUR)
     rig.take()
     work = rig.schedules.backfill("s", START - 2 * HOUR, START + 4 * HOUR - HOUR)

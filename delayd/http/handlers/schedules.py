@@ -124,8 +124,8 @@ async def resume(call: Call) -> Reply:
 async def run(call: Call) -> Reply:
     """Put the job of a run now, besides those that are due."""
     name = _allowed(call).name
-    job_id, key = call.api.schedules().run_now(name, call.api.now_ms())
-    return await call.answered(answer_forms.RanAnswer(id=job_id, key=key))
+    job_id, key, outcome = call.api.schedules().run_now(name, call.api.now_ms())
+    return await call.answered(answer_forms.RanAnswer(id=job_id, key=key, outcome=outcome))
 
 
 async def backfill(call: Call) -> Reply:
