@@ -1,6 +1,7 @@
 """A copy of a journal directory, taken while a daemon serves from it, without asking the daemon.
 
-    names listed ─► all files opened ─► end of the last segment found ─► copied, synced ─► verified
+    names listed ─► all files opened ─► end of the last segment found ─► copied, synced
+                                                                           └─► verified ─► log-end
 
 Why the copy is consistent. A snapshot never changes once it has its name. A segment only grows, and
 what its intact frames hold never changes. An open file can be read even when retention has removed
@@ -14,6 +15,9 @@ before the backup began, whatever the sync policy, and ends between two frames, 
 Say the last segment is read while the daemon writes frame 8 of it: the copy ends with frame 7. If
 frame 9 is found intact after it, saying that 8 had been durable, 8 is read again: it is whole now,
 or damaged, and then there is no backup.
+
+The copy gets a `log-end` of its own, which tells its last frame: if it is cut off later, nothing
+else shows it. The source's is read before the names are listed, so the files hold what it tells.
 
 `marked` keeps daemons from starting on a half copied directory, however the backup ended. The
 directory that is copied is not locked.
@@ -33,7 +37,15 @@ from delayd.journal.directory import (
     release_directory,
     take_directory,
 )
-from delayd.journal.disk import Disk, copy_bytes, end_of_data, opened, read_exactly, used_bytes
+from delayd.journal.disk import (
+    Disk,
+    copy_bytes,
+    end_of_data,
+    opened,
+    read_exactly,
+    used_bytes,
+    write_all,
+)
 from delayd.journal.errors import (
     JournalCorrupt,
     JournalError,
@@ -43,6 +55,7 @@ from delayd.journal.errors import (
 )
 from delayd.journal.format import (
     BACKUP_MARKER,
+    END_NAME,
     HEADER_BYTES,
     SEGMENT_NAME,
     SNAPSHOT_NAME,
@@ -50,6 +63,7 @@ from delayd.journal.format import (
     check_names,
     unpack_header,
 )
+from delayd.journal.log_end import PROVES_NOTHING, LogEnd, pack_log_end, read_log_end
 from delayd.journal.recovery import FrameReader, LogVerdict, Position, Recovery, Stop, last_position
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
 
@@ -68,7 +82,8 @@ class Backup(NamedTuple):
     target: str
     names: list[str]  # the files in it
     copied_bytes: int
-    last_sequence: int  # the last frame that was found, which the copy must hold
+    end: LogEnd  # the last frame that was found, which the copy must hold
+    told: LogEnd  # what the source's `log-end` proves
 
     def verify(self, recovery: Recovery) -> None:
         """Compare what a start would make of the copy with what was there. Raises JournalFailed.
@@ -80,9 +95,13 @@ class Backup(NamedTuple):
             torn = f"{recovery.place.why}, and another file follows"
             how = "start the daemon on it once, which cuts what is torn"
             raise JournalFailed(self.source, f"the log is torn ({torn}): {how}")
-        if recovery.sequence != self.last_sequence:
-            wanted = f"the log went up to frame {self.last_sequence}"
+        if recovery.sequence != self.end.sequence:
+            wanted = f"the log went up to frame {self.end.sequence}"
             raise JournalFailed(self.target, f"the copy ends with {recovery.sequence}, {wanted}")
+        is_other = self.told.identity not in {b"", self.end.identity}
+        if is_other or self.told.sequence > self.end.sequence:
+            why = f"the log is another one, or ends before frame {self.told.sequence}"
+            raise JournalCorrupt(f"{self.source}/{END_NAME}", 0, why)
 
 
 @contextlib.contextmanager
@@ -99,6 +118,7 @@ def backup(
     function that gets how many were copied. Raises JournalError.
     """
     with failing(source), contextlib.ExitStack() as held:
+        told = _told(disk, source)
         files = _hold(disk, source, held)
         if not any(SEGMENT_NAME.fullmatch(file.name) for file in files):
             raise JournalFailed(source, "there is no log in it, so nothing to back up")
@@ -111,11 +131,23 @@ def backup(
             clear(disk, target, BACKUP_MARKER)
             try:
                 with marked(disk, target, BACKUP_MARKER):
-                    yield _copy(disk, source, target, files, watch)
+                    sizes, end = _sizes(disk, source, files)
+                    _copy(disk, source, target, files, sizes, watch)
+                    names = [file.name for file in files]
+                    yield Backup(source, target, names, sum(sizes), end, told)
+                    _write_end(disk, target, end)
             except BaseException:
                 with contextlib.suppress(OSError, JournalError):
                     clear(disk, target, BACKUP_MARKER)
                 raise
+
+
+def _told(disk: Disk, directory: str) -> LogEnd:
+    """Return what the directory's `log-end` proves. Raises JournalError and OSError."""
+    check_files(disk, directory, [END_NAME])
+    with contextlib.suppress(FileNotFoundError):
+        return read_log_end(disk, f"{directory}/{END_NAME}") or PROVES_NOTHING
+    return PROVES_NOTHING
 
 
 def _hold(disk: Disk, directory: str, held: contextlib.ExitStack) -> list[HeldFile]:
@@ -146,34 +178,38 @@ def _hold(disk: Disk, directory: str, held: contextlib.ExitStack) -> list[HeldFi
     raise JournalFailed(directory, "its files are removed faster than they can be opened")
 
 
-def _copy(
-    disk: Disk,
-    source: str,
-    target: str,
-    files: list[HeldFile],
-    watch: Callable[[int], AbstractContextManager[Callable[[int], object]]],
-) -> Backup:
-    """Copy the files, which are open, and sync each and their names. Raises JournalError."""
+def _sizes(disk: Disk, source: str, files: list[HeldFile]) -> tuple[list[int], LogEnd]:
+    """Return how much of each file is to be copied, and the last frame. Raises JournalError."""
     last_segment = max(file.name for file in files if SEGMENT_NAME.fullmatch(file.name))
-    last_sequence = 0
+    end = PROVES_NOTHING
     sizes = []
     for name, handle in files:
         with failing(f"{source}/{name}"):
             size_bytes = disk.size(handle)
             if name == last_segment:
-                size_bytes, last_sequence = _end_of_frames(disk, f"{source}/{name}", handle)
+                size_bytes, end = _end_of_frames(disk, f"{source}/{name}", handle)
             elif SEGMENT_NAME.fullmatch(name) and used_bytes(disk, handle) < size_bytes:
                 # Full, but not cut to its frames yet; or the last checksum ends with a zero.
                 size_bytes, _ = _end_of_frames(disk, f"{source}/{name}", handle)
         sizes.append(size_bytes)
+    return sizes, end
+
+
+def _copy(
+    disk: Disk,
+    source: str,
+    target: str,
+    files: list[HeldFile],
+    sizes: list[int],
+    watch: Callable[[int], AbstractContextManager[Callable[[int], object]]],
+) -> None:
+    """Copy the files, which are open, and sync each and their names. Raises JournalError."""
     with watch(sum(sizes)) as on_bytes:
         for file, size_bytes in zip(files, sizes, strict=True):
             with failing(f"{source}/{file.name}", f"cannot be copied to {target}"):
                 _copy_file(disk, file, f"{target}/{file.name}", size_bytes, on_bytes)
     with failing(target, "cannot be synced"):
         disk.sync_directory(target)
-    names = [file.name for file in files]
-    return Backup(source, target, names, sum(sizes), last_sequence)
 
 
 def _copy_file(
@@ -192,8 +228,21 @@ def _copy_file(
         disk.close(handle)
 
 
-def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
-    """Return where the frames of the last segment end, and the last one's sequence number.
+def _write_end(disk: Disk, target: str, end: LogEnd) -> None:
+    """Write down where the copy ends, durably. Raises JournalError."""
+    path = f"{target}/{END_NAME}"
+    with failing(path, "cannot be written"):
+        handle = disk.create(path)
+        try:
+            write_all(disk, handle, pack_log_end(end), 0)
+            disk.sync(handle)
+        finally:
+            disk.close(handle)
+        disk.sync_directory(target)
+
+
+def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, LogEnd]:
+    """Return where the frames of the last segment end, and the last one of them.
 
     Raises JournalCorrupt, JournalVersion and OSError.
     """
@@ -202,7 +251,7 @@ def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
     header = unpack_header(head) if len(head) == HEADER_BYTES else None
     if header is None:
         # What it is, the verification of the copy finds out.
-        return end_of_data(disk, handle, 0, size_bytes), 0
+        return end_of_data(disk, handle, 0, size_bytes), PROVES_NOTHING
     reader = FrameReader(disk, handle, header.identity, header.number)
     position = Position(Stop.END, HEADER_BYTES, header.first_sequence, 0)
     durable_offset = -1
@@ -216,5 +265,5 @@ def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
             raise JournalCorrupt(path, position.offset, position.stop.value)
         found = reader.search(position.offset, size_bytes)
         if position.stop is Stop.END or all(synced < position.sequence for _, synced, _ in found):
-            return position.offset, position.sequence - 1
+            return position.offset, LogEnd(header.identity, position.sequence - 1, 0)
         durable_offset = position.offset

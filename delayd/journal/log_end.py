@@ -6,6 +6,8 @@ about once a second while there is something new. A start refuses a log that end
 
     identity | last durable frame | number of this very file, 0 after a clean stop | checksum
 
+The copy that a backup makes has one too, as after a clean stop (`backup`).
+
 The number in it (the inode's) tells whether the file is a copy. A copy of a running daemon's
 directory may have the log as it was first, and this file as it was a moment later: what it says
 would be too much for that log, so a copy counts only when a clean stop has written it.
@@ -38,7 +40,7 @@ class LogEnd(NamedTuple):
 
     identity: bytes
     sequence: int  # the frames up to this one were durable
-    file_number: int  # of the file it was written to; 0: by a clean stop
+    file_number: int  # of the file it was written to; 0: by a clean stop, or a backup
 
 
 def pack_log_end(end: LogEnd) -> bytes:

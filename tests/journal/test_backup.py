@@ -17,12 +17,21 @@ from delayd.journal.errors import (
     JournalVersion,
     NotEmpty,
 )
-from delayd.journal.format import BACKUP_MARKER, HEADER_BYTES, VIRTUAL_NAME, segment_name
+from delayd.journal.format import (
+    BACKUP_MARKER,
+    END_NAME,
+    HEADER_BYTES,
+    VIRTUAL_NAME,
+    FrameKind,
+    segment_name,
+)
+from delayd.journal.log_end import LogEnd, pack_log_end
 from delayd.journal.recovery import Recovery
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
 from tests.journal.clients import any_order
 from tests.journal.journals import (
     DIRECTORY,
+    IDENTITY,
     SEGMENT_BYTES,
     WatchedDisk,
     append_all,
@@ -183,7 +192,7 @@ def test_a_file_that_is_removed_whenever_it_is_opened_ends_the_backup_at_last() 
     with pytest.raises(JournalFailed, match="removed faster than they can be opened"):
         copied(disk)
     disk.meanwhile = None
-    assert disk.verb_counts["open"] == BACKUP_ATTEMPTS_MAX
+    assert disk.verb_counts["open"] == 1 + BACKUP_ATTEMPTS_MAX  # that of the log's end is first
 
 
 def test_a_snapshot_that_comes_while_names_are_listed_brings_the_log_before_it() -> None:
@@ -239,8 +248,25 @@ def test_only_what_a_start_reads_is_copied() -> None:
     needed = {name for name in files if name.startswith(("segment", "snapshot"))}
     disk = disk_of({name: files[name] for name in needed} | extra)
     copied(disk)
-    assert set(disk.list_directory(COPY)) == {*needed, VIRTUAL_NAME, "lock"}
+    assert set(disk.list_directory(COPY)) == {*needed, VIRTUAL_NAME, END_NAME, "lock"}
     assert set(disk.list_directory(DIRECTORY)) == needed | extra.keys()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_backup_that_is_cut_off_anywhere_later_is_refused(is_closed: bool) -> None:
+    content = segment_of(PAYLOADS)
+    if is_closed:
+        content += frame(6, 5, b"", kind=FrameKind.CLOSED)
+    disk = disk_with(content)
+    assert copied(disk) == PAYLOADS
+    path = f"{COPY}/{segment_name(1)}"
+    for length in range(len(content)):
+        disk.put_file(path, content[:length])
+        with pytest.raises(JournalCorrupt):
+            payloads_in(disk, COPY)
+    disk.unlink(f"{COPY}/{END_NAME}")  # as in those of earlier versions
+    disk.put_file(path, segment_of(PAYLOADS[:4]))
+    assert payloads_in(disk, COPY) == PAYLOADS[:4]
 
 
 def test_a_long_file_is_synced_in_pieces() -> None:
@@ -257,7 +283,7 @@ def test_a_long_file_is_synced_in_pieces() -> None:
     with backup(disk, DIRECTORY, COPY, watch) as made:
         assert made.copied_bytes == len(segment_of(payloads))
     assert max(told) == SNAPSHOT_SYNC_BYTES
-    assert disk.verb_counts["sync"] - syncs == len(told) + 1
+    assert disk.verb_counts["sync"] - syncs == len(told) + 2  # and the end of the log
 
 
 # --- What is refused -----------------------------------------------------------------------------
@@ -301,6 +327,17 @@ def test_a_log_that_a_power_cut_tore_over_several_files_has_to_be_started_once()
     journal, payloads = opened(disk)
     assert copied(disk) == payloads == PAYLOADS[:1]
     journal.close()
+
+
+@pytest.mark.parametrize(
+    "end", [LogEnd(IDENTITY, 6, 0), LogEnd(bytes(16), 1, 0)], ids=("frames are missing", "other")
+)
+def test_a_log_that_is_not_the_one_which_its_log_end_tells_is_not_backed_up(end: LogEnd) -> None:
+    disk = disk_with(segment_of(PAYLOADS))
+    disk.put_file(f"{DIRECTORY}/{END_NAME}", pack_log_end(end))
+    with pytest.raises(JournalCorrupt, match=f"another one, or ends before frame {end.sequence}"):
+        copied(disk)
+    assert disk.list_directory(COPY) == ["lock"]
 
 
 def test_a_copy_that_ends_too_early_is_no_backup() -> None:
@@ -436,7 +473,7 @@ def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:
     for name in (BACKUP_MARKER, "segment-0000000009.log", VIRTUAL_NAME):
         disk.put_file(f"{COPY}/{name}", b"old")
     assert copied(disk) == PAYLOADS
-    assert set(disk.list_directory(COPY)) == {"lock", "segment-0000000001.log"}
+    assert set(disk.list_directory(COPY)) == {"lock", END_NAME, "segment-0000000001.log"}
 
 
 @pytest.mark.thorough
