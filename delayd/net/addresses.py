@@ -80,11 +80,16 @@ class Listener:
     """A non-blocking socket and the real address it listens on, or will."""
 
     def __init__(
-        self, listening: socket.socket, address: Address, *, unlink_on_close: bool = False
+        self,
+        listening: socket.socket,
+        address: Address,
+        *,
+        made: tuple[int, int] | None = None,
     ) -> None:
+        """`made`: the device and inode of the socket file, if it was made here."""
         self.socket = listening
         self.address = address
-        self._unlink_on_close = unlink_on_close
+        self._made = made
 
     def listen(self) -> None:
         """Let clients connect, if it was opened without. Raises `CannotListen`."""
@@ -95,11 +100,13 @@ class Listener:
 
     def close(self) -> None:
         """Stop listening and remove a unix path that was created here. May be called twice."""
-        if self._unlink_on_close and isinstance(self.address, UnixAddress):
-            # Before the close: while we still answer no other process can have taken the path.
+        if self._made and isinstance(self.address, UnixAddress):
+            # Before the close: while we still answer no other process takes the path, unless our
+            # file was removed. Then it may be another's, but no other has the number of ours.
             with contextlib.suppress(OSError):
-                os.unlink(self.address.path)
-        self._unlink_on_close = False
+                if _file_at(self.address.path) == self._made:
+                    os.unlink(self.address.path)
+        self._made = None
         self.socket.close()
 
 
@@ -204,7 +211,7 @@ def _open_tcp(address: TcpAddress) -> Listener:
             # Without it a restart has to wait until the kernel has dropped the old connections.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(where)
-            return _bound(listening, unlink_on_close=False)
+            return _bound(listening)
         except OSError as error:
             listening.close()
             reason = _reason(error)
@@ -234,7 +241,7 @@ def _open_unix(address: UnixAddress, mode: int) -> Listener:
                 raise
             _remove_stale(address)
             _bind_unix(listening, address.path, mode)
-        return _bound(listening, unlink_on_close=True)
+        return _bound(listening, made=_file_at(address.path))
     except OSError as error:
         listening.close()
         raise CannotListen(address, _reason(error)) from error
@@ -264,9 +271,15 @@ def _remove_stale(address: UnixAddress) -> None:
     os.unlink(address.path)
 
 
-def _bound(bound: socket.socket, *, unlink_on_close: bool) -> Listener:
+def _file_at(path: str) -> tuple[int, int]:
+    """Return the device and inode of what is at the path. Raises OSError."""
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
+
+
+def _bound(bound: socket.socket, *, made: tuple[int, int] | None = None) -> Listener:
     bound.setblocking(False)
-    return Listener(bound, address_of(bound), unlink_on_close=unlink_on_close)
+    return Listener(bound, address_of(bound), made=made)
 
 
 def address_of(bound: socket.socket) -> Address:

@@ -192,6 +192,19 @@ def test_a_unix_socket_goes_away_when_it_is_closed(opened: Open, tmp_path: Path)
     assert path.exists()
 
 
+def test_what_took_the_place_of_a_removed_socket_stays(opened: Open, tmp_path: Path) -> None:
+    path = tmp_path / "line.sock"
+    listener = opened(UnixAddress(str(path)))
+    path.unlink()
+    another = opened(UnixAddress(str(path)))
+    listener.close()
+    connect(another)
+    path.unlink()
+    path.write_text("somebody else's")
+    another.close()
+    assert path.read_text() == "somebody else's"
+
+
 def test_the_socket_of_a_killed_daemon_is_replaced(opened: Open, tmp_path: Path) -> None:
     path = tmp_path / "line.sock"
     with socket.socket(socket.AF_UNIX) as killed:
