@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from delayd.core.engine import Engine
+from delayd.core.errors import CapReached, GroupFull
 from delayd.core.stats.counters import COUNTED_APART, Operation
 from delayd.core.stats.figures import age_ms, daemon_operations, oldest_ready_ms, topic_operations
 from delayd.core.stats.histogram import Histogram, count_of, sum_ms
@@ -474,7 +475,9 @@ class Metrics:
         engine, sources = self._engine, self._sources
         yield build_info(sources.version, is_compiled=sources.is_compiled)
         yield labelled("counter", "delayd_operations", "operation", daemon_operations(engine))
-        yield labelled("counter", "delayd_refusals", "reason", self._refusals.by_reason)
+        # Alerts see a counter grow only from a value that was scraped before.
+        refusals = {CapReached.word: 0, GroupFull.word: 0, **self._refusals.by_reason}
+        yield labelled("counter", "delayd_refusals", "reason", refusals)
         yield labelled("gauge", "delayd_connections", "front_end", sources.connections())
         yield gauge("delayd_record_bytes", engine.record_bytes)
         yield gauge("delayd_wheel_levels", engine.store.wheel_counts.levels)

@@ -220,6 +220,8 @@ def test_names_follow_the_conventions() -> None:
 
 WHOLE: Final = """
 delayd_build_info{compiled="true",version="1.2.3"} 1.0
+delayd_refusals_total{reason="OUT_OF_MEMORY"} 0.0
+delayd_refusals_total{reason="GROUP_FULL"} 0.0
 delayd_refusals_total{reason="DRAINING"} 3.0
 delayd_connections{front_end="line"} 17.0
 delayd_connections{front_end="http"} 4.0
