@@ -4,8 +4,11 @@ machine that is gone.
 The other situations are played in memory, in `tests/cli/test_runbook.py`.
 """
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -85,6 +88,23 @@ def test_who_sees_this_is_told_what_the_page_says(
     reader = Reader(tmp_path, machine.daemon, also)
     reader.environment["DELAYD_URL"] = f"http://{reader.here('127.0.0.1:11301')}"
     reader.follow(PAGE, symptom)
+
+
+def test_old_backups_are_removed_when_a_new_one_was_made_and_not_before(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (script,) = re.findall("```sh\n(.*?)```", text_of(PAGE, GONE), re.DOTALL)
+    elsewhere, nowhere = tmp_path / "elsewhere", str(tmp_path / "nowhere")
+    old = [f"2000-01-01T00-{number:03}" for number in range(290)]
+    for name in old:
+        (elsewhere / name).mkdir(parents=True)
+    path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for data, kept in ((nowhere, old), (str(machine.data), old[3:])):
+        here = script.replace("/mnt/elsewhere", str(elsewhere)).replace("/var/lib/delayd", data)
+        done = subprocess.run(["sh", "-c", here], env=path, capture_output=True, check=False)
+        assert (done.returncode == 0) is (kept != old)
+        assert sorted(file.name for file in elsewhere.iterdir())[: len(kept)] == kept
+    assert len(list(elsewhere.iterdir())) == 288
 
 
 def test_who_has_a_backup_elsewhere_starts_again_on_another_machine(
