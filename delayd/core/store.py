@@ -522,11 +522,18 @@ class Store:
             self.leases.extend(job_id, deadline_ms, ttr_ms, self.time_ms)
 
     def put_back(
-        self, job_id: int, record: bytes, changed: bytes, *, lease_fired: bool = False
+        self,
+        job_id: int,
+        record: bytes,
+        changed: bytes,
+        *,
+        ended_ms: int = 0,
+        lease_fired: bool = False,
     ) -> Topic:
         """End the hold and queue the job where its changed record says; return its topic.
 
-        In another topic than it was it has no key: that was its name there.
+        The hold ended at `ended_ms`; 0: now. In another topic than it was the job has no key: that
+        was its name there.
         """
         number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         former, topic = self.topics.by_number[number], self.topic_of(changed)
@@ -553,7 +560,7 @@ class Store:
             self.parts_recorded |= word_of(changed)
         # Released it is due now. If its time ran out or its holder left, that is long past.
         is_late = _unpack_u64(changed, DUE_AT)[0] < self.time_ms
-        self._replace(topic, job_id, changed, self.time_ms if is_late else 0)
+        self._replace(topic, job_id, changed, (ended_ms or self.time_ms) if is_late else 0)
         return topic
 
     def next_rank(self) -> int:

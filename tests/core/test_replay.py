@@ -161,3 +161,13 @@ def test_time_is_recorded_once_for_all_that_happens_in_a_turn(rig: EngineRig) ->
     rig.run(1)
     rig.put()
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.PUT]
+
+
+@pytest.mark.parametrize("leaps", [False, True])
+def test_a_job_whose_ttr_ran_out_is_ready_since_then(rig: EngineRig, leaps: bool) -> None:
+    rig.put("mail")
+    rig.reserve(rig.client("mail"))
+    (rig.run if leaps else rig.play)(rig.time_ms + HOUR_MS)
+    rig.put("other")
+    for engine in (rig.engine, rig.replayed()):
+        assert engine.store.topics.by_name["mail"].queues.ready.ages.since == {1: TTR_MS}

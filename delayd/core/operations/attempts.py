@@ -307,7 +307,7 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
         tick_ms=engine.tick_ms,
         begun_ms=store.leases.begun.get(job_id, 0),
     )
-    here = store.put_back(job_id, record, changed, lease_fired=lease_fired)
+    here = store.put_back(job_id, record, changed, ended_ms=deadline_ms, lease_fired=lease_fired)
     _serve_both(engine, topic, here, now_ms)
 
 

@@ -23,8 +23,9 @@ age of the oldest is exact to 128 ms or a 64th of it, and never too much.
 
 A job is ready since it was due, as its record says; so the same follows from a journal. Not so for
 a job whose reservation ran out or was given up, and for one that was kicked: they are ready since
-then, which no record says. `since` keeps it for them as long as they are ready. After a restart it
-is gone, and so it is above `AGES_KEPT_MAX`: these seem to have been ready since they were due.
+then, which no record of a job says. `since` keeps it for them as long as they are ready, and a
+replay of what happened finds it again. No snapshot has it, and above `AGES_KEPT_MAX` it is not
+kept: these jobs seem to have been ready since they were due.
 """
 
 from collections import Counter
