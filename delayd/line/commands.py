@@ -381,7 +381,12 @@ def _clear_tube(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
 
 
 def _cancel_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:
-    return _bulk(client, *args, Action.cancel(), b"CANCELLED", now_ms)
+    name, selection = args
+    if selection._replace(dry=False) == Filter():  # every job: who may not clear may not do this
+        denial = client.denial_of(Right(Scope.ADMIN, name))
+        if denial is not None:
+            return client.refuse(replies.forbidden(denial.lack))
+    return _bulk(client, name, selection, Action.cancel(), b"CANCELLED", now_ms)
 
 
 def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:

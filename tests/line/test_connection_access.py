@@ -28,7 +28,8 @@ SAMPLES: Final = tuple(
     peek-key mail k | kick-key mail k | change 1 bytes=2\r\nhi | nack 1 sorry
     set-policy mail 2\r\n{} | get-policy mail | redrive mail 1 | list-jobs mail
     pause-group mail a 0 | list-groups mail | stats-group mail a | find-key k | dead-reasons mail
-    calendar mail 1 1 | cancel-jobs mail | kick-jobs mail | reschedule-jobs mail 5 | clear-tube mail
+    calendar mail 1 1 | cancel-jobs mail to=9 | kick-jobs mail | reschedule-jobs mail 5
+    clear-tube mail
     schedule-put nightly 43\r\n{"topic": "mail", "every": "1h", "body": 1}
     schedule-delete nightly | schedule-pause nightly 3\r\nwhy | schedule-resume nightly
     schedule-run nightly | schedule-get nightly | schedule-preview nightly | schedules
