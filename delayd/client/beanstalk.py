@@ -467,6 +467,8 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
         detail = "the daemon has no tokens, so none can be given"
     if word == "FORBIDDEN":
         detail = f"the token lacks the scope {scope}, or is for other topics"
+        if command == "cancel-jobs":
+            detail += ", or all jobs were meant, which takes admin too"
     done = int(found[1]) if (found := re.fullmatch(_PUT_BEFORE, reply.words[-1])) else 0
     told = f"{command} was answered {word}: {f'{done} jobs were put before' if done else detail}"
     return refused(word, told, job_id=job_id, scope=scope, done=done)

@@ -36,16 +36,8 @@ class Framing:
 
     __slots__ = (
         *("_body", "_discard_bytes", "_discard_reply", "_expected_bytes", "_is_foreign", "_is_odd"),
-        *(
-            "_missing_bytes",
-            "_on_body",
-            "_on_line",
-            "_out",
-            "_overlong",
-            "_refuse",
-            "_refuse_command",
-        ),
-        *("_rest", "_skipping", "_then"),
+        *("_missing_bytes", "_on_body", "_on_line", "_out", "_overlong"),
+        *("_refuse", "_refuse_command", "_rest", "_skipping", "_then"),
     )
 
     def __init__(
