@@ -45,8 +45,8 @@ def check(path: str | None) -> int:
     """Check the configuration as a start of the daemon would, and start nothing.
 
     The file, the variables (DELAYD_...) and the files of tokens, secrets and certificates are read,
-    the packages of sinks loaded, and the targets of policies judged. The errors of
-    all settings are shown at once, then those of what they name; exit code 78.
+    the packages of sinks loaded, and the targets of policies judged. The errors of all settings are
+    shown at once, then those of what they name; exit code 78.
     """
     from delayd.access.errors import AccessInvalid
     from delayd.access.reload import AccessControl

@@ -37,15 +37,7 @@ from delayd.journal.directory import (
     release_directory,
     take_directory,
 )
-from delayd.journal.disk import (
-    Disk,
-    copy_bytes,
-    end_of_data,
-    opened,
-    read_exactly,
-    used_bytes,
-    write_all,
-)
+from delayd.journal.disk import Disk, copy_bytes, end_of_data, opened, read_exactly, used_bytes
 from delayd.journal.errors import (
     JournalCorrupt,
     JournalError,
@@ -63,7 +55,7 @@ from delayd.journal.format import (
     check_names,
     unpack_header,
 )
-from delayd.journal.log_end import PROVES_NOTHING, LogEnd, pack_log_end, read_log_end
+from delayd.journal.log_end import PROVES_NOTHING, LogEnd, LogEndFile, read_log_end
 from delayd.journal.recovery import FrameReader, LogVerdict, Position, Recovery, Stop, last_position
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
 
@@ -230,15 +222,12 @@ def _copy_file(
 
 def _write_end(disk: Disk, target: str, end: LogEnd) -> None:
     """Write down where the copy ends, durably. Raises JournalError."""
-    path = f"{target}/{END_NAME}"
-    with failing(path, "cannot be written"):
-        handle = disk.create(path)
+    file = LogEndFile(disk, target, end.identity)
+    with failing(f"{target}/{END_NAME}", "cannot be written"):
         try:
-            write_all(disk, handle, pack_log_end(end), 0)
-            disk.sync(handle)
+            file.write(end.sequence, is_closed=True)
         finally:
-            disk.close(handle)
-        disk.sync_directory(target)
+            file.close()
 
 
 def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, LogEnd]:

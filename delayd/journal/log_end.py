@@ -93,7 +93,7 @@ class LogEndFile:
         if sequence == self._sequence and not is_closed:
             return ""
         try:
-            self._write(sequence, is_closed=is_closed)
+            self.write(sequence, is_closed=is_closed)
         except OSError as error:
             had_failed, self._has_failed = self._has_failed, error.errno not in NO_SPACE
             is_new = self._has_failed and not had_failed
@@ -101,7 +101,8 @@ class LogEndFile:
         self._has_failed = False
         return ""
 
-    def _write(self, sequence: int, *, is_closed: bool) -> None:
+    def write(self, sequence: int, *, is_closed: bool) -> None:
+        """Write it, durably with `is_closed`. Raises OSError."""
         disk = self._disk
         handle = self._opened()
         file_number = 0 if is_closed else self._file_number

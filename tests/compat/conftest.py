@@ -1,17 +1,14 @@
 """Servers for the compatibility tests; those with Debian's beanstalkd skip where there is none."""
 
-import time
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import pytest
 
 from tests import servers
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 from tests.servers import Server
 
-ALONE_S_MAX: Final = 60.0
-POLL_S: Final = 0.001
 Connect = Callable[[], LineClient]
 
 
@@ -45,10 +42,7 @@ def connect(any_server: Server) -> Iterator[Connect]:
         yield connect
         for client in opened:
             client.close()
-        deadline = time.monotonic() + ALONE_S_MAX
-        while keeper.stats()["current-connections"] != "1":
-            assert time.monotonic() < deadline, "the server keeps connections that are closed"
-            time.sleep(POLL_S)
+        until(lambda: keeper.stats()["current-connections"] == "1")  # closed ones are gone
         for job in range(first, keeper.put() + 1):
             keeper.ask(f"delete {job}")
         keeper.ask("pause-tube default 0")
