@@ -13,6 +13,7 @@ class here, and a row in `WORLDS`; then it sees every fact.
 # ruff: noqa: ANN401 - options go to the wires as they are; each act has its name
 
 import asyncio
+import datetime as dt
 import json
 import re
 from base64 import b64decode, b64encode
@@ -193,9 +194,13 @@ def group_of_line(told: dict[str, Any], now_ms: int) -> dict[str, Any]:
     }
 
 
-def grouped(jobs: Any, job_id: Any, reason: str) -> str:
-    """A group of dead letters as one word."""
-    return f"{jobs}:{job_id}:{reason.replace(': ', ':').replace(' ', ':')}"
+TICK: Final = dt.timedelta(milliseconds=1)
+
+
+def grouped(jobs: Any, job_id: Any, reason: str, took_ms: float) -> str:
+    """A group of dead letters as one word; several failed within so many seconds."""
+    took = f"{took_ms / 1_000:g}s:" if took_ms else ""
+    return f"{jobs}:{job_id}:{took}{reason.replace(': ', ':').replace(' ', ':')}"
 
 
 def wall_ms(engine: Engine, now_ms: int) -> int:
@@ -473,7 +478,10 @@ class EngineWorld:
 
     def dead_reasons(self, topic: str) -> list[str]:
         reasons = self._do(lambda engine: self._pass(DeadReasons(engine, topic)))
-        return [grouped(each.jobs, each.job_id, each.reason) for each in reasons.groups()]
+        return [
+            grouped(each.jobs, each.job_id, each.reason, each.last_ms - each.first_ms)
+            for each in reasons.groups()
+        ]
 
     def redrive_group(self, topic: str, group: str) -> int:
         return self._redriven(topic, Wanted(frozenset({State.BURIED}), group=group.encode()))
@@ -782,9 +790,13 @@ class LineWorld:
 
     def dead_reasons(self, topic: str) -> list[str]:
         text = self._say("OK", f"dead-reasons {topic}")[-1]
-        row = r'- {id: ".*", jobs: (\d+), first: [\d.]+, last: [\d.]+, job: (\d+), reason: "(.*)"}'
+        row = r'- {id: ".*", jobs: (\d+), first: (\S+), last: (\S+), job: (\d+), reason: "(.*)"}'
         found = [re.fullmatch(row, line) for line in text.splitlines()[3:]]
-        return [grouped(*each.groups()) for each in found if each]
+        return [
+            grouped(each[1], each[4], each[5], 1_000 * (float(each[3]) - float(each[2])))
+            for each in found
+            if each
+        ]
 
     def redrive_reason(self, topic: str, reason: str) -> int:
         return int(self._say("REDRIVEN", f"redrive {topic} 9 reason={reason_id(reason)}")[1])
@@ -1112,7 +1124,15 @@ class HttpWorld:
 
     def dead_reasons(self, topic: str) -> list[str]:
         (told,) = self._ask("GET", f"/dead?topic={topic}").json["topics"]
-        return [grouped(each["jobs"], each["job"], each["reason"]) for each in told["reasons"]]
+        return [
+            grouped(
+                each["jobs"],
+                each["job"],
+                each["reason"],
+                parse_moment_ms(each["last"]) - parse_moment_ms(each["first"]),
+            )
+            for each in told["reasons"]
+        ]
 
     def redrive_reason(self, topic: str, reason: str) -> int:
         given = {"reason": reason_id(reason)}
@@ -1284,7 +1304,10 @@ class ClientWorld:
 
     def dead_reasons(self, topic: str) -> list[str]:
         groups = self._do(self._client.dead_reasons, topic)
-        return [grouped(each.jobs, each.job, each.reason) for each in groups]
+        return [
+            grouped(each.jobs, each.job, each.reason, (each.last - each.first) / TICK)
+            for each in groups
+        ]
 
     def redrive_reason(self, topic: str, reason: str) -> int:
         return int(self._do(self._client.redrive, topic, reason=reason_id(reason)))

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
-from delayd.journal.format import CHECKSUM, Frame
+from delayd.journal.format import CHECKSUM, HEADER_BYTES, Frame
 from delayd.journal.recovery import BASES, Basis, LogStart, Recovery, SnapshotsFound
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
 from tests.journal.journals import (
@@ -20,6 +20,7 @@ from tests.journal.journals import (
     disk_of,
     files_of,
     flipped,
+    header,
     numbered,
     opened,
     payloads_in,
@@ -221,21 +222,24 @@ def test_damage_in_front_of_the_snapshot_does_no_harm() -> None:
     assert whole_or_refused({name: PAIR[name] for name in PAIR if name != SEGMENTS[0]})
 
 
-REFUSED: Final = {
-    SEGMENTS[0]: (PAIR | {SEGMENTS[0]: b"x" + FILES[SEGMENTS[0]][1:]}, "not a segment"),
-    SEGMENTS[1]: (PAIR | {SEGMENTS[0]: FILES[SEGMENTS[1]]}, "belongs to|says that this is"),
-    snapshot_name(9): (PAIR | {snapshot_name(9): FILES[NEWEST]}, "says that this is snapshot 8"),
-    NEWEST: (NEWEST_ALONE | {NEWEST: DAMAGED}, "and the log begins with frame 5, wanted is 1"),
-    OLDER: (PAIR | {OLDER: rewritten(FILES[OLDER], version=2)}, "version is 2, this program reads"),
-}
+OTHERS: Final = header(2, 5, identity=b"?" * 16) + FILES[SEGMENTS[1]][HEADER_BYTES:]
+REFUSED: Final = [
+    (SEGMENTS[0], PAIR | {SEGMENTS[0]: b"x" + FILES[SEGMENTS[0]][1:]}, "not a segment"),
+    (SEGMENTS[0], PAIR | {SEGMENTS[0]: FILES[SEGMENTS[1]]}, "says that this is segment 2"),
+    (SEGMENTS[1], PAIR | {SEGMENTS[1]: OTHERS}, "the segment belongs to another journal"),
+    (snapshot_name(9), PAIR | {snapshot_name(9): FILES[NEWEST]}, "says that this is snapshot 8"),
+    (NEWEST, NEWEST_ALONE | {NEWEST: DAMAGED}, "and the log begins with frame 5, wanted is 1"),
+    (OLDER, PAIR | {OLDER: rewritten(FILES[OLDER], version=2)}, "version is 2, this program reads"),
+]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_names_the_file_and_what_is_wrong_or_missing(name: str) -> None:
-    files, why = REFUSED[name]
+@pytest.mark.parametrize(("name", "files", "why"), REFUSED)
+def test_a_refusal_names_the_file_and_what_is_wrong_or_missing(
+    name: str, files: dict[str, bytes], why: str
+) -> None:
     with pytest.raises(JournalVersion if name == OLDER else JournalCorrupt, match=why) as it:
         opened(disk_of(files))
-    assert it.value.file == f"{DIRECTORY}/{SEGMENTS[0] if name == SEGMENTS[1] else name}"
+    assert it.value.file == f"{DIRECTORY}/{name}"
 
 
 def test_a_torn_tail_behind_a_snapshot_is_cut() -> None:

@@ -138,9 +138,8 @@ def test_files_of_tls_that_cannot_be_used_are_refused_with_the_reason(tmp_path: 
     empty = tmp_path / "empty.pem"
     empty.touch()
     tls = {"url": "rediss://host"}
-    assert errors_of(**tls, ca="/no/where") == [
-        Wrong("ca", "cannot be used: No such file or directory", '"/no/where"')
-    ]
+    for path, why in ("/no/where", "No such file or directory"), ("/dev/zero", "it is not a file"):
+        assert errors_of(**tls, ca=path) == [Wrong("ca", f"cannot be used: {why}", f'"{path}"')]
     (wrong,) = errors_of(**tls, certificate=str(empty))
     assert (wrong.place, wrong.value) == ("certificate", shown(str(empty)))
     assert wrong.rule.startswith("cannot be used with its key: ")

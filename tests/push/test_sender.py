@@ -511,12 +511,19 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
 def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
     with SenderRig(is_checked=False) as rig:
         rig.named["odd"] = doing(OSError("no route"))
-        for number in range(limits.PUSH_LOG_LINES + 5):
-            rig.sends(f"t{number}", sink="odd", concurrency=limits.BREAKER_FAILURES)
+
+        def fails(topic: str) -> None:
+            rig.sends(topic, sink="odd", concurrency=limits.BREAKER_FAILURES)
             for _ in range(limits.BREAKER_FAILURES):
-                rig.put(f"t{number}")
+                rig.put(topic)
+
+        for number in range(limits.PUSH_LOG_LINES + 5):
+            fails(f"t{number}")
         assert len(rig.lines()) == limits.PUSH_LOG_LINES
         assert 'place="sink:odd" topic="t0"' in rig.lines()[0]
+        rig.pass_ms(limits.PUSH_LOG_MS)
+        fails("later")
+        assert len(rig.lines()) == limits.PUSH_LOG_LINES + 1
 
 
 def test_the_figures_tell_what_goes_on_and_what_was(rig: SenderRig) -> None:
