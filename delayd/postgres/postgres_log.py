@@ -13,9 +13,8 @@ that was sent, it is there, and *the next* statement that commits is waited for:
 frame that its standby does not have yet, and what is committed later is replicated later. If its
 head is the frame before, the frames are sent again.
 
-**Lease.** Each statement prolongs the lease by the database's clock. This daemon relies on it for
-so long from *before* it sent the statement, less a margin, by a clock that counts suspends. Later
-`is_whole` is false, and what is found to be settled then is told after another statement.
+**Lease.** Each statement prolongs the lease by the database's clock. When it may be over
+(`lease.py`), `is_whole` is false, and what is found to be settled is told after another statement.
 
 Frames are packed when they are appended, so that what is sent again is the same.
 """
@@ -35,7 +34,6 @@ from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.limits import (
     DATABASE_ANSWER_MS,
     DATABASE_APPEND_BYTES_MAX,
-    DATABASE_LEASE_MARGIN_PARTS,
     DATABASE_LEASE_TICKS,
     DATABASE_ODD_ANSWERS_MAX,
     DATABASE_PATIENCE_DOUBLINGS,
@@ -65,6 +63,7 @@ from delayd.postgres.errors import (
     LeftBehind,
     StatementFailed,
 )
+from delayd.postgres.lease import OthersLease, OwnLease
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
@@ -73,7 +72,6 @@ from delayd.postgres.standbys import Announcer, StandbyWatch
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 
 _VOID: Final = Frame(0, 0, 0, b"")
-_NO_LEASE: Final = -1
 _SNAPSHOTS_PER_SEGMENT: Final = 8
 """As with files: a snapshot for every 32 MiB of log, if less than that lives."""
 _STEPS_PER_SNAPSHOT: Final = 8
@@ -150,7 +148,7 @@ class PostgresLog:
         self._is_loaded = self._is_closed = False
         self._read_bytes = 0
         self._trouble = ""  # why the database could not be used the last time
-        self._lease_seen = (_NO_LEASE, 0)  # of another owner, and when it is over here
+        self._owners_lease = OthersLease()
         self._looked_ns = self._level_ns = boot_ns()  # the last look; the last that was all read
         self._compared = b""  # the owner whose settings were compared
         # As owner.
@@ -158,7 +156,7 @@ class PostgresLog:
         self._announcer = Announcer(place, statements, self._self, news)
         self._standbys = StandbyWatch(place, statements, self._self, news)
         self._epoch = self._mark = 0
-        self._trusted_until_ns = 0
+        self._lease = OwnLease(place.lease_ms)
         self.appended_sequence = self._head = self._checksum = 0
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
@@ -235,7 +233,8 @@ class PostgresLog:
         """Yield what is appended after what was read. Raises LeftBehind."""
         while True:
             row = self.row
-            is_free = self._is_free(row)  # frames that were appended since say nothing of that
+            # Frames that are appended from here on say nothing of that.
+            is_free = self._owners_lease.is_over(row)
             try:
                 yield from self._read_news(row)
             except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
@@ -397,19 +396,6 @@ class PostgresLog:
         if self.appended_sequence != last:
             raise DatabaseCorrupt(f"{where}: frame {self.appended_sequence + 1} is missing")
 
-    def _is_free(self, row: LogRow) -> bool:
-        """Whether the lease is over: it has not changed for its length, by this machine's clock.
-
-        A failover may set the database's clock either way, and the owner goes by its own. That of
-        the database only tells how old a lease is that is seen for the first time.
-        """
-        if row.lease_us != self._lease_seen[0]:
-            left_us = row.lease_ms * 1_000 * bool(row.lease_us)
-            if self._lease_seen[0] == _NO_LEASE:
-                left_us = min(left_us, row.lease_us - row.now_us)
-            self._lease_seen = row.lease_us, boot_ns() + left_us * 1_000
-        return boot_ns() >= self._lease_seen[1]
-
     def _linked(self) -> Connection:
         connection = self._connection
         if connection is None:
@@ -419,10 +405,10 @@ class PostgresLog:
     @property
     def ownership(self) -> LogOwnership:
         """Who owns the log, by what was read last."""
-        row, place, now_ns = self.row, self._place, boot_ns()
+        row, place = self.row, self._place
         trouble = self._trouble
         if self._epoch:
-            left_ms = (self._trusted_until_ns - now_ns) // NS_PER_MS
+            left_ms = self._lease.left_ns // NS_PER_MS
             if not trouble and self._connection is None:
                 trouble = f"the connection to {place.shown} was lost"
             who = True, place.address, self._epoch
@@ -472,7 +458,7 @@ class PostgresLog:
         self._epoch = whole(rows[0][0])
         self._is_doubtful = connection.was_warned
         if not self._is_doubtful:
-            self._trust(began_ns)
+            self._lease.prolong(began_ns)
         after_ns, now_us = boot_ns(), whole(rows[0][1])
         self._time.note(now_us, before_ns=began_ns, after_ns=after_ns, may_leap=False)
         self._mark = frame_mark(self.identity, self._epoch)
@@ -540,7 +526,7 @@ class PostgresLog:
     @property
     def is_whole(self) -> bool:
         """Whether the lease goes on for certain."""
-        return boot_ns() < self._trusted_until_ns
+        return self._lease.left_ns > 0
 
     @property
     def durable_sequence(self) -> int:
@@ -640,7 +626,7 @@ class PostgresLog:
                 self._landed(flight)
             self._is_doubtful = connection.was_warned
             if not self._is_doubtful:  # what the standby does not have may be taken back
-                self._trust(flight.began_ns)
+                self._lease.prolong(flight.began_ns)
                 self._sure = self._head, self._checksum
                 self._kept.clear()
             self._go_on(has_landed=bool(flight.last))
@@ -655,11 +641,6 @@ class PostgresLog:
         if not (self.is_whole or self._has_lapsed):
             self._has_lapsed = True
             self._news.error("the lease of the log is over: nothing is answered until it goes on")
-
-    def _trust(self, began_ns: int) -> None:
-        """Rely on the lease from before the statement that prolonged it."""
-        lease_ns = self._place.lease_ms * NS_PER_MS
-        self._trusted_until_ns = began_ns + lease_ns - lease_ns // DATABASE_LEASE_MARGIN_PARTS
 
     def _landed(self, flight: Flight) -> None:
         """Take note that its frames are in the database."""
@@ -752,7 +733,7 @@ class PostgresLog:
 
     def _fail(self, error: LogError) -> None:
         self._failure = error
-        self._trusted_until_ns = 0
+        self._lease.drop()
         self._ended.set()
         if self._user is not None:
             self._user.failed(error)
@@ -817,14 +798,10 @@ class PostgresLog:
                 self._given_up += 1
                 shown = self._place.shown
                 self._lose(DatabaseLost(f"{shown} did not answer within {patience_ms} ms"))
-        elif self.is_settling or self._is_due(now_ns):
+        elif self.is_settling or self._lease.is_due:
             self._launch()
         if self._loop is not None:
             self._loop.call_later(lease_ms / DATABASE_LEASE_TICKS / 1_000, self._tick)
-
-    def _is_due(self, now_ns: int) -> bool:
-        """Whether a third of the lease is over."""
-        return self._trusted_until_ns - now_ns < self._place.lease_ms * NS_PER_MS * 2 // 3
 
     def find_lost(self) -> str:
         return ""

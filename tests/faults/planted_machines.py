@@ -5,9 +5,10 @@ from typing import Any, Final
 from unittest import mock
 
 from delayd.journal.format import FrameKind, pack_frame
-from delayd.postgres import database_time
+from delayd.postgres import database_time, lease
 from delayd.postgres import postgres_log as log_module
 from delayd.postgres.connection import Connection
+from delayd.postgres.lease import OthersLease, OwnLease
 from delayd.postgres.postgres_log import PostgresLog, Waiting
 from delayd.postgres.rows import LogRow, frames_in
 from delayd.postgres.space import DatabaseSpace
@@ -46,12 +47,12 @@ def patched(name: str, function: Callable[..., object]) -> Patch:
 
 
 def trusting_from_the_answer() -> Patch:
-    trust = PostgresLog._trust
+    prolong = OwnLease.prolong
 
-    def trust_from_now(self: PostgresLog, _began_ns: int) -> None:
-        trust(self, vars(log_module)["boot_ns"]())
+    def prolong_from_now(self: OwnLease, _began_ns: int) -> None:
+        prolong(self, vars(lease)["boot_ns"]())
 
-    return patched("_trust", trust_from_now)
+    return mock.patch.object(OwnLease, "prolong", prolong_from_now)
 
 
 def believing_what_is_unknown() -> Patch:
@@ -103,7 +104,7 @@ def sending_again_without_looking() -> Patch:
 
 
 def taking_over_early() -> Patch:
-    return patched("_is_free", lambda _self, _row: True)
+    return mock.patch.object(OthersLease, "is_over", return_value=True)
 
 
 def answering_reserves_at_once() -> Patch:
@@ -164,7 +165,7 @@ def hearing_no_warning() -> Patch:
 
 
 def counting_by_the_database() -> Patch:
-    return patched("_is_free", lambda _self, row: row.lease_us <= row.now_us)
+    return mock.patch.object(OthersLease, "is_over", lambda _self, row: row.lease_us <= row.now_us)
 
 
 def full_for_ever() -> Patch:

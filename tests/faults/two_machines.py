@@ -24,6 +24,7 @@ from unittest import mock
 
 import delayd.commit
 import delayd.postgres.database_time as time_module
+import delayd.postgres.lease as lease_module
 import delayd.postgres.postgres_log as log_module
 import delayd.postgres.snapshots as parts_module
 import delayd.postgres.standbys as standbys_module
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from delayd.postgres.place import DatabasePlace
 
 LEASE_NS: Final = LEASE_MS * NS_PER_MS
-NO_LEASE: Final = log_module._NO_LEASE
 HOUR_MS: Final = 3_600_000
 YEAR_MS: Final = 365 * 24 * HOUR_MS
 SET_MS: Final = (0, 0, 0, -300, 300, -HOUR_MS, HOUR_MS, -YEAR_MS, YEAR_MS)
@@ -766,7 +766,7 @@ class MachinesRun:
         for daemon in self.daemons:
             if daemon is None:
                 continue
-            if daemon.log is None or daemon.log._lease_seen[0] == NO_LEASE:
+            if daemon.log is None or not daemon.log._owners_lease.was_seen:
                 daemon.looked_ns = now_ns
             if not daemon.is_serving or daemon.log is None:
                 continue
@@ -896,6 +896,7 @@ def on_stage(stage: Stage, rng: random.Random) -> Iterator[None]:
         },
         standbys_module: {"boot_ns": stage.boot_ns},
         time_module: {"boot_ns": stage.boot_ns},
+        lease_module: {"boot_ns": stage.boot_ns},
         parts_module: {"threading": threads, "DATABASE_PART_BYTES": 1_000},
         delayd.commit: {"monotonic_ns": stage.boot_ns},
         delayd.turns: {"monotonic_ns": stage.boot_ns},
