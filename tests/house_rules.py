@@ -64,8 +64,8 @@ MAY_IMPORT: Final[MappingProxyType[str, str]] = MappingProxyType(
         "django": "client outbox",
         "testing": f"{FRONT_END} client config http line.stats metrics push",
         "binlog": f"{GROUND} core journal",
-        "cli": f"{FRONT_END} binlog client config journal log log_copy http.parsing http.problems"
-        " http.request_forms outbox postgres push recover service testing",
+        "cli": f"{FRONT_END} binlog client config journal log log_copy http.form_reader"
+        " http.problems http.request_forms outbox postgres push recover service testing",
         "__main__": "cli",
     }
 )

@@ -1,7 +1,7 @@
 """What a token can allow, by the words that `delayd token create --scope` takes.
 
-A scope is a kind of operation. Which operation needs which is a column in the tables of the two
-front ends; `Principal.may` puts scope and topic together.
+A scope is a kind of operation. Which operation needs which is a column of `line.commands` and of
+`http.routes`; `Principal.may` puts scope and topic together.
 """
 
 import enum

@@ -193,7 +193,7 @@ Check = Callable[[bytes], object]
 
 def checker() -> Check:
     """Return what checks a job as the daemon would."""
-    from delayd.http.parsing import Reader
+    from delayd.http.form_reader import Reader
     from delayd.http.problems import NotJson, RequestInvalid
     from delayd.http.request_forms import PutJobForm
 

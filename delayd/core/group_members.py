@@ -1,15 +1,15 @@
 """Which jobs belong to the groups of their topics: as they come and go, and are held.
 
-What a group may hand out is decided by `core.groups`; the store says here what has happened to its
-jobs. A topic has groups from its first job with one on, or from the first pause of one. After each
-change those who look for jobs hear of it, and the alarm is set for the next group that may go on by
-itself.
+What a group may hand out is decided by `core.group_turns`; the store says here what has happened to
+its jobs. A topic has groups from its first job with one on, or from the first pause of one. After
+each change those who look for jobs hear of it, and the alarm is set for the next group that may go
+on by itself.
 """
 
 from collections.abc import Callable
 from typing import final
 
-from delayd.core.groups import Groups
+from delayd.core.group_turns import Groups
 from delayd.core.job_parts import group_of
 from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT
 from delayd.core.job_table import JobTable

@@ -1,6 +1,6 @@
 """The ready jobs of one topic, in the order in which they are handed out: by priority, then id.
 
-Where jobs have groups, the groups come in their turns (`core.groups`).
+Where jobs have groups, the groups come in their turns (`core.group_turns`).
 
     add, add_run     jobs become ready
     pop, pop_run     the next ones are handed out
@@ -34,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
-from delayd.core.groups import NUMBER_SHIFT, Group, Groups
+from delayd.core.group_turns import NUMBER_SHIFT, Group, Groups
 from delayd.core.job_parts import Flag, body_of, target_of
 from delayd.core.job_record import (
     DUE_AT,

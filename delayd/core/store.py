@@ -23,7 +23,7 @@ from typing import Final, final
 
 from delayd.core.cleared_jobs import Cleared
 from delayd.core.group_members import GroupMembers
-from delayd.core.groups import waits_again
+from delayd.core.group_turns import waits_again
 from delayd.core.job_ends import JobEnd, JobEnds
 from delayd.core.job_parts import Flag, key_of, rank_of, word_of
 from delayd.core.job_record import (

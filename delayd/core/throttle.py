@@ -44,7 +44,7 @@ class Block(enum.IntFlag):
     SLOW = 4
     """The next job is allowed later; an alarm is set for then."""
     HELD = 8
-    """All ready jobs are of groups that may hand out none (`core.groups`)."""
+    """All ready jobs are of groups that may hand out none (`core.group_turns`)."""
 
 
 class PushBlock(enum.Enum):

@@ -7,7 +7,7 @@ its jobs comes back. The callers serve a topic that hands out again.
 
 from typing import Final, TypeAlias, final
 
-from delayd.core.groups import Groups
+from delayd.core.group_turns import Groups
 from delayd.core.policy import Policy
 from delayd.core.reminder import Reminder
 from delayd.core.session import Session

@@ -3,7 +3,7 @@
     accept, connections, server     connections, requests in order, deadlines, start and stop
     routing, admission              the way of a request to its handler
     routes, openapi                 the table of calls, and the document made of it
-    bodies, parsing                 from bytes to a form, or to all that is wrong
+    bodies, form_reader             from bytes to a form, or to all that is wrong
     request_forms, values           the contents of requests
     answer_forms, problems, responses       answers
     api, idempotency, handlers/     what the handlers share, and the handlers

@@ -24,7 +24,7 @@ from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.bodies import BodyReader, read_bytes
 from delayd.http.connection import HttpRequest
-from delayd.http.parsing import Form, read_query
+from delayd.http.form_reader import Form, read_query
 from delayd.http.problems import (
     ENDED_TOKEN,
     JSON,

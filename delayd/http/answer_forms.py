@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from delayd.core.groups import GroupBlock
+from delayd.core.group_turns import GroupBlock
 from delayd.core.job_ends import JobEnd
 from delayd.core.job_parts import AttemptOutcome, Reason
 from delayd.core.job_record import State

@@ -4,7 +4,7 @@ r"""A request's body: its bytes up to a bound, and the form in them or everythin
     longer                 in slices, with turns between them
       a list of forms        cut into its items in one go; then these are read one by one
       JSON in lines          one line after the other
-      anything else          in one go: only the bodies of jobs are long (`parsing`)
+      anything else          in one go: only the bodies of jobs are long (`form_reader`)
 
 No reader of JSON can stop half-way, and all of them hold the interpreter's lock, so a thread would
 not help. Finding where the items of a list end takes msgspec 2 ms for a MiB at most. So JSON that
@@ -32,8 +32,7 @@ from aiohttp import hdrs
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from delayd.http.connection import HttpRequest
-from delayd.http.long_work import Slices
-from delayd.http.parsing import (
+from delayd.http.form_reader import (
     Form,
     Hints,
     ListField,
@@ -44,6 +43,7 @@ from delayd.http.parsing import (
     too_many,
     unknown,
 )
+from delayd.http.long_work import Slices
 from delayd.http.problems import (
     LINES,
     BodyTooLong,

@@ -33,8 +33,8 @@ from delayd.core.operations.put import Outcome
 from delayd.fields import text_schema
 from delayd.http import problems
 from delayd.http.answer_forms import PolicyOfTopicAnswer, PutAnswer, ReservedAnswer
+from delayd.http.form_reader import Form, form_in, rules_of
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.parsing import Form, form_in, rules_of
 from delayd.http.routing import Response, Route, Section
 from delayd.http.values import ANY_TAG, KINDS, ONE_TAG, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX

@@ -18,7 +18,7 @@ from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
 from delayd.fields import BASE64, ValueKind, whole_text
-from delayd.http.parsing import Form, Rule, Rules
+from delayd.http.form_reader import Form, Rule, Rules
 from delayd.http.problems import FieldError
 from delayd.http.values import (
     UNSET,

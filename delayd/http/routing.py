@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.http.api import Call
-from delayd.http.parsing import Form
+from delayd.http.form_reader import Form
 from delayd.http.problems import MethodNotAllowed, NoSuchCall
 from delayd.http.responses import Reply
 from delayd.http.values import Answer

@@ -17,7 +17,8 @@ at minutes that are not named.
 >>> times.count(thursday, thursday + 7 * 86_400)
 30
 
-Not known here: time zones, and what becomes of a time that a clock shows twice or never.
+Not known here: time zones (`zones`), and what becomes of a time that a clock shows twice or never
+(`recurrence`).
 """
 
 import re

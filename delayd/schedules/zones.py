@@ -9,7 +9,7 @@ simple as in UTC: whatever is special about a change happens where a period begi
 >>> period.begin_s == spring, period.before_s // 3_600, period.offset_s // 3_600
 (True, -5, -4)
 
-Not known here: what runs when.
+Not known here: what runs when (`recurrence`).
 """
 
 import os

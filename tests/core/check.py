@@ -6,7 +6,7 @@ Each part of the core checks itself by its own `check`; this module checks what 
 from collections import Counter
 
 from delayd.core.engine import Engine
-from delayd.core.groups import waits_again
+from delayd.core.group_turns import waits_again
 from delayd.core.job_parts import Flag, group_of, key_of, rank_of, wall_of
 from delayd.core.job_record import (
     DUE_AT,

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from delayd.core.errors import Refusal
-from delayd.core.groups import Groups
+from delayd.core.group_turns import Groups
 from delayd.core.job_parts import key_of, tally_of
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from delayd import limits
-from delayd.http import parsing
+from delayd.http import form_reader
 from delayd.http.bodies import BodyReader
+from delayd.http.form_reader import Form, Reader
 from delayd.http.long_work import LoopTime, Slices
-from delayd.http.parsing import Form, Reader
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.request_forms import (
     HeldManyForm,
@@ -161,7 +161,7 @@ def test_a_body_that_is_longer_than_any_is_kept_unread_for_the_engine_to_refuse(
 
 def test_fields_that_would_take_long_to_read_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     dense = b"[%b1]" % (b"1," * limits.HTTP_FIELDS_BYTES_MAX)
-    monkeypatch.setattr(parsing, "errors_in", None)
+    monkeypatch.setattr(form_reader, "errors_in", None)
     for name in (b"retry", b"delay", b"priority", b"colour"):
         for data in (b"{%b}", b'{"jobs": [{%b}]}'):
             with pytest.raises(RequestInvalid, match="bodies of jobs excepted, are longer than"):
@@ -219,9 +219,9 @@ def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
         items.append(value)
         return errors_in(value, *more)
 
-    errors_in = parsing.errors_in
-    monkeypatch.setattr(parsing, "did_you_mean", guess)
-    monkeypatch.setattr(parsing, "errors_in", look_for)
+    errors_in = form_reader.errors_in
+    monkeypatch.setattr(form_reader, "did_you_mean", guess)
+    monkeypatch.setattr(form_reader, "errors_in", look_for)
     wrong = {**item, **{f"priority_{number}": 1 for number in range(30)}}
     data = json.dumps({name: [wrong] * limits.HTTP_BATCH_MAX}).encode()
     short = json.dumps({name: [wrong] * 50}).encode()

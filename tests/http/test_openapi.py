@@ -15,8 +15,8 @@ from delayd.config import Config
 from delayd.core.errors import PolicyInvalid
 from delayd.core.policy import Policy
 from delayd.http import answer_forms, request_forms
+from delayd.http.form_reader import Reader
 from delayd.http.openapi import refusals_of
-from delayd.http.parsing import Reader
 from delayd.http.problems import RequestInvalid
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer

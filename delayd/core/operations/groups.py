@@ -5,7 +5,7 @@
     check_group(topic, group)           refuses a job more than the group may have
 
 A group is read once, at the put, and kept in the job's record. What it may do with its jobs is in
-`core.groups`.
+`core.group_turns`.
 
 >>> from delayd.core.policy import Policy
 >>> from delayd.core.store import Store

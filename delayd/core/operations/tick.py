@@ -13,7 +13,7 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.groups import Groups
+from delayd.core.group_turns import Groups
 from delayd.core.job_record import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.attempts import expire, give_back
 from delayd.core.operations.checks import require_writable_job

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from delayd.core.engine import Engine
-from delayd.core.groups import Group, GroupBlock, Groups
+from delayd.core.group_turns import Group, GroupBlock, Groups
 from delayd.core.job_record import DUE_AT, U64
 from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.ready_queue import ID_MASK
