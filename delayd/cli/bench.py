@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import click
 
+from delayd.cli.parameters import command
 from delayd.cli.tables import JSON_OPTION, Column, print_json, print_table
-from delayd.cli.terminal import CommandFailed, complain, examples
+from delayd.cli.terminal import CommandFailed, complain
 from delayd.clock import NS_PER_S, monotonic_ns
 from delayd.exits import Exit
 
@@ -39,12 +40,10 @@ class Measured(NamedTuple):
     p99_ms: float
 
 
-@click.command(
-    epilog=examples(
-        "delayd bench",
-        "delayd bench --within /var/lib/delayd --sync always    # the disk that matters",
-        "delayd bench --seconds 5 --json",
-    )
+@command(
+    "delayd bench",
+    "delayd bench --within /var/lib/delayd --sync always    # the disk that matters",
+    "delayd bench --seconds 5 --json",
 )
 @click.option(
     "--seconds", type=click.FloatRange(0.01, 60), default=1.0, help="How long each row takes: 1."
@@ -62,7 +61,7 @@ class Measured(NamedTuple):
     help="Where the directory of the jobs is made; by default where temporary files are.",
 )
 @JSON_OPTION
-def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> int:
+def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> None:
     """Measure puts, and reserves with deletes, on a daemon that is thrown away.
 
     One connection on this machine, bodies of 100 bytes. With --sync always, each answer means that
@@ -82,7 +81,6 @@ def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> in
         print_json(row._asdict() for row in rows)
     else:
         print_table(COLUMNS, rows)
-    return Exit.OK
 
 
 def data_dir_of(daemon: "Daemon") -> str:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.parameters import BOUND, DURATION
+from delayd.cli.parameters import BOUND, DURATION, command
 from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, shown, time_or_none
-from delayd.cli.terminal import complain, examples, print_lines
+from delayd.cli.terminal import complain, print_lines
 from delayd.client.values import seconds
-from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
@@ -29,14 +28,12 @@ BINS_DEFAULT: Final = 24
 DAY_S: Final = 86_400.0
 
 
-@click.command(
-    epilog=examples(
-        "delayd calendar",
-        "delayd calendar orders mail --to 7d --bucket 6h",
-        "delayd calendar --from 2h --to 3h --bucket 1m    # closer",
-        "delayd calendar --from 2030-01-01T00:00:00Z",
-        "delayd calendar --json",
-    )
+@command(
+    "delayd calendar",
+    "delayd calendar orders mail --to 7d --bucket 6h",
+    "delayd calendar --from 2h --to 3h --bucket 1m    # closer",
+    "delayd calendar --from 2030-01-01T00:00:00Z",
+    "delayd calendar --json",
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
 @click.option(
@@ -54,7 +51,7 @@ def calendar(
     end: str | None,
     bucket: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Show how many delayed jobs come due when, of the TOPICs or of all."""
     now = None
     if "T" in begin or (end is not None and "T" in end):
@@ -85,7 +82,7 @@ def calendar(
             }
             for name, counts in found.topics.items()
         )
-        return Exit.OK
+        return
     labelled = rows(found)
     if sys.stdout.isatty():
         print_rich(lambda: chart(labelled))
@@ -93,7 +90,6 @@ def calendar(
         print_lines(f"{label}  {count}" for label, count in labelled)
     jobs = sum(count for _, count in labelled)
     complain(f"coming due in these {len(labelled)} rows: {counted(jobs, 'job')}")
-    return Exit.OK
 
 
 def moment_of(bound: str, now: dt.datetime) -> dt.datetime:

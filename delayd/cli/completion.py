@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from delayd.cli.terminal import examples, print_lines
-from delayd.exits import Exit
+from delayd.cli.parameters import command
+from delayd.cli.terminal import print_lines
 
 VARIABLE: Final = "_DELAYD_COMPLETE"
 """The variable that the script sets; click derives it from the program's name."""
@@ -16,15 +16,13 @@ VARIABLE: Final = "_DELAYD_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@click.command(
-    epilog=examples(
-        "source <(delayd completion bash)   # in ~/.bashrc",
-        "source <(delayd completion zsh)    # in ~/.zshrc",
-        "delayd completion fish > ~/.config/fish/completions/delayd.fish",
-    )
+@command(
+    "source <(delayd completion bash)   # in ~/.bashrc",
+    "source <(delayd completion zsh)    # in ~/.zshrc",
+    "delayd completion fish > ~/.config/fish/completions/delayd.fish",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
-def completion(shell: str) -> int:
+def completion(shell: str) -> None:
     """Print the completion script for a SHELL: bash, zsh or fish."""
     from click.shell_completion import get_completion_class
 
@@ -35,4 +33,3 @@ def completion(shell: str) -> int:
     # Not the class's own `source`, which runs bash to find its version.
     script = kind.source_template % kind(delayd, {}, "delayd", VARIABLE).source_vars()
     print_lines([script.rstrip()])
-    return Exit.OK

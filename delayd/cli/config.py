@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from delayd.cli.parameters import Group
 from delayd.cli.tables import json_text
-from delayd.cli.terminal import CommandFailed, complain, examples, load_config, print_lines
+from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
 from delayd.exits import Exit
 from delayd.text import in_toml, visible, with_shown_urls
 
@@ -31,17 +32,17 @@ CONFIG_OPTION: Final = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Check and show the configuration."""
 
 
 @config.command(
+    "delayd config check --config /etc/delayd/delayd.toml",
     short_help="Check the configuration as a start would.",
-    epilog=examples("delayd config check --config /etc/delayd/delayd.toml"),
 )
 @CONFIG_OPTION
-def check(path: str | None) -> int:
+def check(path: str | None) -> None:
     """Check the configuration as a start of the daemon would, and start nothing.
 
     The file, the variables (DELAYD_...) and the files of tokens, secrets and certificates are read,
@@ -82,19 +83,16 @@ def check(path: str | None) -> int:
             complain(f"warning: the schedule {name} has ended, at {end}: no run is due any more")
     where = path or "the defaults and the environment"
     print_lines([f"{visible(where)}: the configuration is valid"])
-    return Exit.OK
 
 
 @config.command(
+    "delayd config show",
+    "delayd config show --config delayd.toml --json | jq '.settings[\"journal.sync\"]'",
     short_help="Show every setting, and where it comes from.",
-    epilog=examples(
-        "delayd config show",
-        "delayd config show --config delayd.toml --json | jq '.settings[\"journal.sync\"]'",
-    ),
 )
 @CONFIG_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: values and their sources.")
-def show(path: str | None, *, as_json: bool) -> int:
+def show(path: str | None, *, as_json: bool) -> None:
     """Show every setting as a daemon would have it, and where it comes from.
 
     The output is a configuration file. Policies of topics are in it; tokens and keys are not, since
@@ -116,7 +114,6 @@ def show(path: str | None, *, as_json: bool) -> int:
         print_lines([json_text({"settings": settings})])
     else:
         print_lines(lines(loaded, origins))
-    return Exit.OK
 
 
 def _settings() -> "tuple[Field, ...]":

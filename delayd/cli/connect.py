@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.parameters import takes
+from delayd.cli.parameters import Run, takes
 from delayd.cli.terminal import CommandFailed, complain
 from delayd.client.errors import (
     ConnectionLost,
@@ -118,18 +118,18 @@ EXITS: Final = (
 """The exit code of each error of the client; the first row that fits counts."""
 
 
-def with_client(command: Callable[..., int]) -> Callable[..., int]:
+def with_client(command: Run) -> Run:
     """Give a command the options above, and call it with the client for them."""
     return with_patience(PATIENCE_S)(command)
 
 
-def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_patience(patience_s: float) -> Callable[[Run], Run]:
     """The same, with a client that tries so long to reach again a daemon that is away.
 
     Not where it is watched: that shows at once that the daemon is away, and asks again itself.
     """
 
-    def with_options(command: Callable[..., int]) -> Callable[..., int]:
+    def with_options(command: Run) -> Run:
         @functools.wraps(command)
         def run(
             url: str | None,
@@ -137,7 +137,7 @@ def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[
             token_file: object,
             ca_file: str | None,
             **rest: object,
-        ) -> int:
+        ) -> int | None:
             patience = 0.0 if rest.get("is_watched") else patience_s
             with client_errors(), client(url, line, token_file, ca_file, patience) as found:
                 found.outage.tell = tell_outage

@@ -20,7 +20,7 @@ from delayd.cli.ndjson import (
     lines_of,
     put_lines,
 )
-from delayd.cli.parameters import DEAD_JOB, DRY_RUN, YES
+from delayd.cli.parameters import DEAD_JOB, DRY_RUN, YES, Group
 from delayd.cli.selection import filter_of
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -31,7 +31,7 @@ from delayd.cli.tables import (
     shown,
     time_or_none,
 )
-from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
 from delayd.client.errors import FieldProblem, Invalid, JobNotFound
 from delayd.client.results import TEXTS
 from delayd.exits import Exit
@@ -67,16 +67,13 @@ COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def dead() -> None:
     """List dead letters, group them by reason, redrive them, export and import them."""
 
 
 @dead.command(
-    "list",
-    epilog=examples(
-        "delayd dead list", "delayd dead list mail --limit 20", "delayd dead list mail --json"
-    ),
+    "delayd dead list", "delayd dead list mail --limit 20", "delayd dead list mail --json"
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
 @click.option("--limit", type=click.IntRange(1), default=100, help="How many at most: 100.")
@@ -124,13 +121,14 @@ def list_(
 
 
 @dead.command(
+    "delayd dead reasons",
+    "delayd dead reasons mail --json",
     short_help="Count all dead letters by topic and reason.",
-    epilog=examples("delayd dead reasons", "delayd dead reasons mail --json"),
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
 @JSON_OPTION
 @with_client
-def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> int:
+def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> None:
     """Count all dead letters, of the TOPICs or of all topics, by why they failed.
 
     What differs from job to job is left aside: # stands for each word with a digit, but codes as
@@ -147,7 +145,6 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> int:
         )
     if not groups:
         complain(f"there are no dead letters{seen()}")
-    return Exit.OK
 
 
 def of(reason: str | None, group: str | None) -> "Filter":
@@ -170,13 +167,12 @@ def row(job: "JobInfo") -> list[object]:
 
 
 @dead.command(
-    short_help="Show why and when dead letters failed, and their bodies.",
-    epilog=examples("delayd dead show 17"),
+    "delayd dead show 17", short_help="Show why and when dead letters failed, and their bodies."
 )
 @click.argument("ids", nargs=-1, required=True, type=DEAD_JOB, metavar="ID...")
 @JSON_OPTION
 @with_client
-def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
+def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> None:
     """Show a dead letter: why and when it failed, how often, and its body."""
     for job_id in ids:
         job = client.get(job_id)
@@ -186,17 +182,14 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
             print_json([job_fields(job)])
         else:
             print_job(job)
-    return Exit.OK
 
 
 @dead.command(
+    "delayd dead redrive mail --dry-run",
+    "delayd dead redrive mail --reason 4f2a90c1",
+    "delayd dead redrive webhooks --group acme",
+    "delayd dead redrive mail --count 100 --per-second 5 --yes",
     short_help="Make the dead letters of TOPIC ready again.",
-    epilog=examples(
-        "delayd dead redrive mail --dry-run",
-        "delayd dead redrive mail --reason 4f2a90c1",
-        "delayd dead redrive webhooks --group acme",
-        "delayd dead redrive mail --count 100 --per-second 5 --yes",
-    ),
 )
 @click.argument("topic", shell_complete=known_topics)
 @click.option(
@@ -220,7 +213,7 @@ def redrive(
     group: str | None,
     dry_run: bool,
     yes: bool,
-) -> int:
+) -> None:
     """Make the dead letters of TOPIC ready again; their retries start anew."""
     if reason is None and group is None:
         buried = client.topic(topic).buried
@@ -237,18 +230,15 @@ def redrive(
     if agreed("redriven", jobs, dry_run=dry_run, yes=is_sure, will="handed out again"):
         kicked = client.redrive(topic, count, per_second=per_second, reason=reason, group=group)
         print_lines([f"redriven: {counted(kicked, 'job')}"])
-    return Exit.OK
 
 
 # --- To a file and back --------------------------------------------------------------------------
 
 
 @dead.command(
+    "delayd dead export > dead.ndjson",
+    "delayd dead export mail --reason 4f2a90c1 > dead.ndjson",
     short_help="Write dead letters as NDJSON, one a line, for dead import.",
-    epilog=examples(
-        "delayd dead export > dead.ndjson",
-        "delayd dead export mail --reason 4f2a90c1 > dead.ndjson",
-    ),
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
 @REASON_OPTION
@@ -310,13 +300,10 @@ def exact_body(body: bytes) -> dict[str, object]:
 
 
 @dead.command(
-    "import",
+    "delayd dead import dead.ndjson",
+    "delayd dead import dead.ndjson --from-line 1001",
+    "delayd dead import - < dead.ndjson",
     short_help="Put exported dead letters into their topics again.",
-    epilog=examples(
-        "delayd dead import dead.ndjson",
-        "delayd dead import dead.ndjson --from-line 1001",
-        "delayd dead import - < dead.ndjson",
-    ),
 )
 @click.argument("file", type=click.File("rb"))
 @click.option(

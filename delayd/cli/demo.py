@@ -6,10 +6,9 @@ shown do the same on any daemon; here it is done with `delayd.client`.
 
 from typing import TYPE_CHECKING
 
-import click
-
 from delayd.cli.connect import client_errors
-from delayd.cli.terminal import CommandFailed, coloured, examples, print_lines
+from delayd.cli.parameters import command
+from delayd.cli.terminal import CommandFailed, coloured, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 LADDER = "15s 3m 10m"
 
 
-@click.command(epilog=examples("delayd demo"))
-def demo() -> int:
+@command("delayd demo")
+def demo() -> None:
     """Show what delayd does, in seconds: an order, a cancelled one, a notification's retries.
 
     Starts a daemon with a virtual clock and a directory of its own, and removes both at the end.
@@ -47,7 +46,6 @@ def demo() -> int:
             )
     except DaemonNotStarted as error:
         raise CommandFailed(Exit.OUR_FAULT, str(error)) from error
-    return Exit.OK
 
 
 class Stage:

@@ -8,9 +8,9 @@ import click
 
 from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.connect import OPTIONS, client, exit_of, explained, url_of
-from delayd.cli.parameters import takes
+from delayd.cli.parameters import command, takes
 from delayd.cli.tables import duration_shown, print_json
-from delayd.cli.terminal import coloured, examples, load_config, print_lines, require_psycopg
+from delayd.cli.terminal import coloured, load_config, print_lines, require_psycopg
 from delayd.client.errors import DelaydError, Refused
 from delayd.exits import Exit
 from delayd.text import counted, visible
@@ -33,13 +33,11 @@ DAEMON_S: Final = 3.0
 COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
 
-@click.command(
-    epilog=examples(
-        "delayd doctor",
-        "delayd doctor --url http://127.0.0.1:11301 --data-dir ./data",
-        "sudo -u delayd delayd doctor --config /etc/delayd/delayd.toml",
-        "delayd doctor --json | jq 'select(.level != \"ok\")'",
-    )
+@command(
+    "delayd doctor",
+    "delayd doctor --url http://127.0.0.1:11301 --data-dir ./data",
+    "sudo -u delayd delayd doctor --config /etc/delayd/delayd.toml",
+    "delayd doctor --json | jq 'select(.level != \"ok\")'",
 )
 @CONFIG_OPTION
 @click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")

@@ -18,7 +18,7 @@ import click
 
 from delayd.access.entry_file import E, EntryFile
 from delayd.access.errors import AccessInvalid
-from delayd.cli.parameters import takes
+from delayd.cli.parameters import Run, takes
 from delayd.cli.terminal import CommandFailed, load_config
 from delayd.exits import Exit
 from delayd.journal.disk import Disk, LockHeldError, RealDisk
@@ -28,7 +28,7 @@ DRAFT_SUFFIX: Final = ".new"
 RELOAD: Final = "a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 
-def with_file(setting: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def with_file(setting: str) -> Callable[[Run], Run]:
     """Give a command the options that say where a file is, and call it with the `path`."""
     name = setting.rpartition(".")[2]
     options = (
@@ -38,9 +38,9 @@ def with_file(setting: str) -> Callable[[Callable[..., int]], Callable[..., int]
         ),
     )
 
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+    def decorate(command: Run) -> Run:
         @functools.wraps(command)
-        def run(file_path: str | None, config_path: str | None, **rest: object) -> int:
+        def run(file_path: str | None, config_path: str | None, **rest: object) -> int | None:
             if file_path is None:
                 file_path = getattr(load_config(config_path, {}), setting.replace(".", "_"))
             if not file_path:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_groups, known_topics, with_client
-from delayd.cli.parameters import DURATION
+from delayd.cli.parameters import DURATION, Group
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -15,8 +15,7 @@ from delayd.cli.tables import (
     print_table,
     time_or_none,
 )
-from delayd.cli.terminal import complain, examples, print_lines
-from delayd.exits import Exit
+from delayd.cli.terminal import complain, print_lines
 from delayd.limits import GROUPS_SHOWN_MAX
 from delayd.text import counted
 
@@ -39,19 +38,16 @@ TOPIC: Final = click.argument("topic", shell_complete=known_topics)
 NAME: Final = click.argument("name", metavar="GROUP", shell_complete=known_groups)
 
 
-@click.group()
+@click.group(cls=Group)
 def group() -> None:
     """List and show the groups of a topic's jobs; pause and resume one."""
 
 
 @group.command(
-    "list",
+    "delayd group list webhooks",
+    "delayd group list webhooks --order oldest --limit 10",
+    "delayd group list webhooks --json | jq -r .name",
     short_help="List the groups of TOPIC, and what holds them back.",
-    epilog=examples(
-        "delayd group list webhooks",
-        "delayd group list webhooks --order oldest --limit 10",
-        "delayd group list webhooks --json | jq -r .name",
-    ),
 )
 @TOPIC
 @click.option(
@@ -70,7 +66,7 @@ def group() -> None:
 @with_client
 def list_(
     client: "Client", topic: str, *, order: "GroupOrder", limit: int, after: str, as_json: bool
-) -> int:
+) -> None:
     """List the groups of TOPIC: jobs by state, and what holds a group back.
 
     OLDEST is how long the job that comes next has been ready, RETRYING jobs wait for another
@@ -87,7 +83,6 @@ def list_(
     elif page.total > len(page.groups):
         more = f"; --after {page.after} goes on" if page.after else ""
         complain(f"these are {len(page.groups)} of {counted(page.total, 'group')}{more}")
-    return Exit.OK
 
 
 def group_fields(group: "GroupInfo") -> dict[str, object]:
@@ -110,19 +105,20 @@ def print_groups(groups: "Iterable[GroupInfo]") -> None:
 
 
 @group.command(
+    "delayd group show webhooks acme",
+    "delayd group show webhooks acme --json",
     short_help="Show everything about GROUP of TOPIC.",
-    epilog=examples("delayd group show webhooks acme", "delayd group show webhooks acme --json"),
 )
 @TOPIC
 @NAME
 @JSON_OPTION
 @with_client
-def show(client: "Client", topic: str, name: str, *, as_json: bool) -> int:
+def show(client: "Client", topic: str, name: str, *, as_json: bool) -> None:
     """Show what GROUP of TOPIC has; of one that no job has all is 0."""
     found = client.group(topic, name)
     if as_json:
         print_json([group_fields(found)])
-        return Exit.OK
+        return
     age = found.ready_age
     print_fields(
         [
@@ -133,34 +129,27 @@ def show(client: "Client", topic: str, name: str, *, as_json: bool) -> int:
             ("paused until", found.paused_until),
         ]
     )
-    return Exit.OK
 
 
 @group.command(
-    short_help="Hand out no jobs of GROUP for DURATION.",
-    epilog=examples("delayd group pause webhooks acme 1h"),
+    "delayd group pause webhooks acme 1h", short_help="Hand out no jobs of GROUP for DURATION."
 )
 @TOPIC
 @NAME
 @click.argument("duration", type=DURATION)
 @with_client
-def pause(client: "Client", topic: str, name: str, duration: str) -> int:
+def pause(client: "Client", topic: str, name: str, duration: str) -> None:
     """Hand out no jobs of GROUP for DURATION; they still come due, and other groups go on."""
     client.pause_group(topic, name, duration)
     ends = f"delayd group resume {topic} {name} ends it"
     print_lines([f"{name} of {topic} is paused for {duration}; {ends}"])
-    return Exit.OK
 
 
-@group.command(
-    short_help="End the pause of GROUP.",
-    epilog=examples("delayd group resume webhooks acme"),
-)
+@group.command("delayd group resume webhooks acme", short_help="End the pause of GROUP.")
 @TOPIC
 @NAME
 @with_client
-def resume(client: "Client", topic: str, name: str) -> int:
+def resume(client: "Client", topic: str, name: str) -> None:
     """End the pause of GROUP."""
     client.resume_group(topic, name)
     print_lines([f"{name} of {topic} hands out jobs again"])
-    return Exit.OK

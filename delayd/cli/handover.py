@@ -2,22 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-import click
-
 from delayd.cli.connect import with_client
+from delayd.cli.parameters import command
 from delayd.cli.tables import JSON_OPTION, print_json
-from delayd.cli.terminal import examples, print_lines
-from delayd.exits import Exit
+from delayd.cli.terminal import print_lines
 from delayd.text import visible
 
 if TYPE_CHECKING:
     from delayd.client.sync import Client
 
 
-@click.command(epilog=examples("delayd handover", "delayd handover --url http://db-a:11301"))
+@command("delayd handover", "delayd handover --url http://db-a:11301")
 @JSON_OPTION
 @with_client
-def handover(client: "Client", *, as_json: bool) -> int:
+def handover(client: "Client", *, as_json: bool) -> None:
     """Have a standby take over from the daemon, whose log is in a database.
 
     The daemon stops gracefully, with exit code 80: where systemd starts it again, it stands by. It
@@ -28,4 +26,3 @@ def handover(client: "Client", *, as_json: bool) -> int:
         print_json([{"standby": standby}])
     else:
         print_lines([f"handed over to {visible(standby)}"])
-    return Exit.OK

@@ -7,10 +7,10 @@ import click
 from delayd.binlog.convert import held, topic_for, write
 from delayd.binlog.files import Binlog, sized_files
 from delayd.cli.journal_report import collector_off, jobs_of
+from delayd.cli.parameters import command
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
-    examples,
     journal_errors,
     load_config,
     print_lines,
@@ -25,12 +25,9 @@ from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.new import new_journal
 
 
-@click.command(
-    "import-beanstalkd",
-    epilog=examples(
-        "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /var/lib/delayd",
-        "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /srv/jobs --user beanstalkd",
-    ),
+@command(
+    "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /var/lib/delayd",
+    "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /srv/jobs --user beanstalkd",
 )
 @click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
@@ -39,7 +36,7 @@ from delayd.journal.new import new_journal
 @click.option("--user", metavar="USER", help="Who is to own the files: the user of -u.")
 def import_beanstalkd(
     binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool, user: str | None
-) -> int:
+) -> None:
     """Import the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
 
     The binlog is only read. The data directory must be empty or missing. Jobs keep their
@@ -72,7 +69,6 @@ def import_beanstalkd(
         if owner is not None:
             give(directory, owner)
     print_lines([f"{directory} now holds {jobs_of(engine)}"])
-    return Exit.OK
 
 
 def account(user: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.job_options import OF_CHANGED, OWN_TEXTS, REMOVABLE, body_of, fields_of
-from delayd.cli.parameters import DURATION, MOMENT, takes
+from delayd.cli.parameters import DURATION, MOMENT, command, takes
 from delayd.cli.put import warn_of_past
 from delayd.cli.reserve import body_fields
 from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
@@ -25,7 +25,7 @@ from delayd.cli.tables import (
     time_or_none,
     time_shown,
 )
-from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.client.errors import TopicNotFound
 from delayd.client.results import TEXTS
 from delayd.durations import duration_text
@@ -68,15 +68,13 @@ class Listing(NamedTuple):
 # --- Looking -------------------------------------------------------------------------------------
 
 
-@click.command(
-    epilog=examples(
-        "delayd jobs orders",
-        "delayd jobs orders --state delayed --to 1h --bodies",
-        "delayd jobs orders --prefix order- --all --json | jq -r .key",
-        "delayd jobs --prefix order- --all    # of all topics, in any state",
-        "delayd jobs webhooks --group acme",
-        "delayd jobs    # what comes next, of all topics",
-    )
+@command(
+    "delayd jobs orders",
+    "delayd jobs orders --state delayed --to 1h --bodies",
+    "delayd jobs orders --prefix order- --all --json | jq -r .key",
+    "delayd jobs --prefix order- --all    # of all topics, in any state",
+    "delayd jobs webhooks --group acme",
+    "delayd jobs    # what comes next, of all topics",
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
 @takes(*FILTERS)
@@ -270,11 +268,11 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
     print_table([column for column in COLUMNS if column.name not in left_out], rows)
 
 
-@click.command(epilog=examples("delayd find order-17", "delayd find order-17 --json | jq .topic"))
+@command("delayd find order-17", "delayd find order-17 --json | jq .topic")
 @click.argument("key")
 @JSON_OPTION
 @with_client
-def find(client: "Client", key: str, *, as_json: bool) -> int:
+def find(client: "Client", key: str, *, as_json: bool) -> None:
     """Find the jobs that have KEY, in all topics and states."""
     found = client.find_key(key)
     first = next(found, None)
@@ -285,7 +283,6 @@ def find(client: "Client", key: str, *, as_json: bool) -> int:
         print_json(map(job_fields, jobs))
     else:
         print_jobs(jobs, bodies=False, topics=True)
-    return Exit.OK
 
 
 def no_key(key: str) -> str:
@@ -310,13 +307,11 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
     return {"topic": job.topic, **job.details, **named, **job.details, **body}
 
 
-@click.command(
-    epilog=examples(
-        "delayd peek 17",
-        "delayd peek --key order-17    # of whichever topics",
-        "delayd peek --topic orders --key order-17 --json",
-        "delayd peek --topic orders --state buried    # the first",
-    )
+@command(
+    "delayd peek 17",
+    "delayd peek --key order-17    # of whichever topics",
+    "delayd peek --topic orders --key order-17 --json",
+    "delayd peek --topic orders --state buried    # the first",
 )
 @takes(*WHICH)
 @click.option(
@@ -339,7 +334,7 @@ def peek(
     state: str,
     only_body: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Show a job with its body, and why it failed if it did; nothing is changed."""
     from delayd.cli.reserve import print_body
 
@@ -365,7 +360,6 @@ def peek(
             print_body(job.body or b"", is_one=len(found) == 1)
         else:
             print_job(job)
-    return Exit.OK
 
 
 def print_job(job: "JobInfo") -> None:
@@ -436,13 +430,11 @@ def failed_at(job: "JobInfo") -> str:
 # --- Changing ------------------------------------------------------------------------------------
 
 
-@click.command(
-    epilog=examples(
-        "delayd cancel 17 18",
-        "delayd cancel --topic orders --key order-17",
-        "delayd cancel --topic orders --prefix order- --dry-run",
-        "delayd cancel --topic webhooks --group acme --yes",
-    )
+@command(
+    "delayd cancel 17 18",
+    "delayd cancel --topic orders --key order-17",
+    "delayd cancel --topic orders --prefix order- --dry-run",
+    "delayd cancel --topic webhooks --group acme --yes",
 )
 @takes(*WHICH, *FILTERS, *MANY)
 @with_client
@@ -454,12 +446,10 @@ def cancel(
     return carried_out(chosen, "cancelled", client.cancel, client.cancel_many)
 
 
-@click.command(
-    epilog=examples(
-        "delayd kick 17",
-        "delayd kick --topic orders --key order-17",
-        "delayd kick --topic mail --state buried --yes",
-    )
+@command(
+    "delayd kick 17",
+    "delayd kick --topic orders --key order-17",
+    "delayd kick --topic mail --state buried --yes",
 )
 @takes(*WHICH, *FILTERS, *MANY)
 @with_client
@@ -471,12 +461,10 @@ def kick(
     return carried_out(chosen, "kicked", client.kick, client.kick_many)
 
 
-@click.command(
-    epilog=examples(
-        "delayd reschedule 17 --delay 1h",
-        "delayd reschedule --topic orders --key order-17 --at 2030-01-01T09:00:00Z",
-        "delayd reschedule --topic mail --to 1h --delay 2h --dry-run",
-    )
+@command(
+    "delayd reschedule 17 --delay 1h",
+    "delayd reschedule --topic orders --key order-17 --at 2030-01-01T09:00:00Z",
+    "delayd reschedule --topic mail --to 1h --delay 2h --dry-run",
 )
 @takes(*WHICH, *TIMES, *FILTERS, *MANY)
 @with_client
@@ -504,12 +492,10 @@ def reschedule(
     return carried_out(selection(ids, topic, key, **rest), "rescheduled", one, many)
 
 
-@click.command(
-    epilog=examples(
-        "delayd change 17 --priority 10",
-        "delayd change --topic orders --key order-17 --body 'close at once' --delay 5m",
-        "delayd change 17 --call https://example.com/due",
-    )
+@command(
+    "delayd change 17 --priority 10",
+    "delayd change --topic orders --key order-17 --body 'close at once' --delay 5m",
+    "delayd change 17 --call https://example.com/due",
 )
 @takes(*WHICH, *TIMES, *OF_CHANGED)
 @with_client
@@ -522,7 +508,7 @@ def change(
     body: str | None,
     file: "BinaryIO | None",
     **options: Any,
-) -> int:
+) -> None:
     """Change a waiting or buried job in one step; what is not given stays as it is."""
     chosen = selection(ids, topic, key)
     changes = fields_of(**options)
@@ -538,4 +524,3 @@ def change(
         due = client.change(*name, **changes)
         warn_of_past(changes.get("at"), due)
         print_lines(["changed" if due is None else f"changed: due {time_shown(due)}"])
-    return Exit.OK

@@ -27,12 +27,11 @@ from delayd.cli.journal_report import (
     lines,
     log_bytes,
 )
-from delayd.cli.parameters import YES
+from delayd.cli.parameters import YES, Group
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
     confirmed,
-    examples,
     journal_errors,
     print_lines,
     progress,
@@ -92,17 +91,15 @@ class PlaceParameter(click.ParamType["tuple[int, int]"]):
         return int(match[1]), int(match[2])
 
 
-@click.group()
+@click.group(cls=Group)
 def journal() -> None:
     """Inspect a journal, copy it, or cut it by hand."""
 
 
 @journal.command(
+    "delayd journal check /var/lib/delayd",
+    "delayd journal check postgresql://delayd@db-1/jobs",
     short_help="Report what a start would do with LOG.",
-    epilog=examples(
-        "delayd journal check /var/lib/delayd",
-        "delayd journal check postgresql://delayd@db-1/jobs",
-    ),
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @NAME
@@ -127,14 +124,14 @@ def check(directory: str, *, name: str | None, path: str | None) -> int:
 
 
 @journal.command(
+    "delayd journal dump /var/lib/delayd --json | head",
     short_help="Print the records in LOG, one per line.",
-    epilog=examples("delayd journal dump /var/lib/delayd --json | head"),
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 @NAME
 @CONFIG_OPTION
-def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -> int:
+def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -> None:
     """Print the records in LOG, a directory or the url of a database, in their order.
 
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
@@ -147,7 +144,7 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
             contextlib.closing(source_of(directory, options, may_be_owned=True)) as source,
         ):
             print_lines(lines(database_frames(source), source.shown, as_json=as_json))
-        return Exit.OK
+        return
     disk = RealDisk()
     with journal_errors():
         names = names_in(disk, directory)
@@ -159,12 +156,11 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
         check_names(directory, names)
     if not recovery.segments:
         complain(f"there is no log in {directory}")
-    return Exit.OK
 
 
 @journal.command(
+    "delayd journal backup /var/lib/delayd /backup/2026-11-21",
     short_help="Copy LOG to the directory TARGET, whether a daemon uses it or not.",
-    epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"),
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.argument("target", type=click.Path(file_okay=False))
@@ -202,11 +198,9 @@ def backup(directory: str, target: str, *, name: str | None, path: str | None) -
 
 
 @journal.command(
+    "delayd journal copy /var/lib/delayd postgresql://delayd@db-1,db-2/jobs",
+    "delayd journal copy postgresql://delayd@db-1/jobs /var/lib/delayd-again",
     short_help="Copy the log at SOURCE to TARGET: directories, or databases.",
-    epilog=examples(
-        "delayd journal copy /var/lib/delayd postgresql://delayd@db-1,db-2/jobs",
-        "delayd journal copy postgresql://delayd@db-1/jobs /var/lib/delayd-again",
-    ),
 )
 @click.argument("source", type=LOG)
 @click.argument("target")
@@ -227,12 +221,12 @@ def copy(source: str, target: str, *, name: str | None, path: str | None) -> int
 
 
 @journal.command(
+    "delayd journal schema --role delayd | psql -d jobs",
     short_help="Print the SQL that makes the tables of a log in PostgreSQL.",
-    epilog=examples("delayd journal schema --role delayd | psql -d jobs"),
 )
 @click.option("--name", default="delayd", help="The schema of the log (delayd).")
 @click.option("--role", default="delayd", help="The role of the daemon (delayd).")
-def schema(name: str, role: str) -> int:
+def schema(name: str, role: str) -> None:
     """Print the SQL that makes the tables of a log in PostgreSQL, for a role that may not do so.
 
     A daemon makes them at its first start if its role has CREATE on the database. The SQL lets the
@@ -245,7 +239,6 @@ def schema(name: str, role: str) -> int:
     from delayd.postgres.statements import Statements
 
     print_lines(Statements(name).schema_for(os.urandom(IDENTITY_BYTES), role).splitlines())
-    return Exit.OK
 
 
 def _source(text: str, options: LogOptions, *, may_be_owned: bool) -> "CopySource":
@@ -280,8 +273,8 @@ def _check_apart(directory: str, target: str) -> None:
 
 
 @journal.command(
+    "delayd journal repair /var/lib/delayd --truncate-at 3:4711",
     short_help="Cut the log of DIRECTORY where it cannot be read.",
-    epilog=examples("delayd journal repair /var/lib/delayd --truncate-at 3:4711"),
 )
 @click.argument("directory", type=DIRECTORY)
 @click.option(

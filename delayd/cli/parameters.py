@@ -1,4 +1,4 @@
-"""Types of arguments: durations, times, and both.
+"""How a command is made, and the types of its arguments: durations, times, and both.
 
 Each value is checked here, where the option can be named, and passed on as written: the daemon
 reads the same texts.
@@ -7,7 +7,7 @@ reads the same texts.
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -20,13 +20,40 @@ SECONDS_SINCE_1970: Final = r"\d{9,}(\.\d+)?"
 BOUND_RULE: Final = 'must be a time such as 2026-11-21T19:00:00Z, or from now: "1h", "-15m", "now"'
 
 
-def takes(*options: Callable[..., Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+Run: TypeAlias = Callable[..., int | None]
+"""The function of a command; it returns an exit code, or None for `Exit.OK`."""
+Made: TypeAlias = Callable[[Run], click.Command]
+
+
+def command(*examples: str, make: Callable[..., Made] = click.command, **settings: Any) -> Made:
+    """Make a function a command of its name, whose help ends with lines to type, not wrapped.
+
+    A `_` at the end of the name, which Python has uses for without it, is left out.
+    """
+    lines = "\n  ".join(("\b\nExamples:", *examples))
+
+    def made(run: Run) -> click.Command:
+        name = run.__name__.rstrip("_").replace("_", "-")
+        return make(name, epilog=lines, **settings)(run)
+
+    return made
+
+
+class Group(click.Group):
+    """Commands below one: `delayd dead list`, `delayd dead show`."""
+
+    def command(self, *examples: str, **settings: Any) -> Made:  # type: ignore[override]  # as above
+        """Make a function one of them."""
+        return command(*examples, make=super().command, **settings)
+
+
+def takes(*options: Callable[..., Any]) -> Callable[[Run], Run]:
     """Give a command these options."""
 
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+    def decorate(run: Run) -> Run:
         for option in reversed(options):
-            command = option(command)
-        return command
+            run = option(run)
+        return run
 
     return decorate
 

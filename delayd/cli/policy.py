@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
+from delayd.cli.parameters import Group
 from delayd.cli.tables import JSON_OPTION, Column, json_text, print_fields, print_json, print_table
-from delayd.cli.terminal import complain, examples
-from delayd.exits import Exit
+from delayd.cli.terminal import complain
 from delayd.limits import POLICY_JSON_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ COLUMNS: Final = (
 SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
 
 
-@click.group()
+@click.group(cls=Group)
 def policy() -> None:
     """List, show, set and remove the policies of topics."""
 
 
 @policy.command(
-    "list",
+    "delayd policy list",
+    "delayd policy list --json | jq -r .topic",
     short_help="List the topics that have a policy, and where it comes from.",
-    epilog=examples("delayd policy list", "delayd policy list --json | jq -r .topic"),
 )
 @JSON_OPTION
 @with_client
-def list_(client: "Client", *, as_json: bool) -> int:
+def list_(client: "Client", *, as_json: bool) -> None:
     """List the topics that have a policy, with the policy and where it comes from.
 
     Each topic is asked for by itself: with thousands of them this takes seconds. A pattern of the
@@ -54,33 +54,29 @@ def list_(client: "Client", *, as_json: bool) -> int:
         )
     else:
         complain(f"no topic{seen()} has a policy")
-    return Exit.OK
 
 
 @policy.command(
+    "delayd policy get mail",
+    "delayd policy get mail --json",
     short_help="Show the policy of TOPIC, and where it comes from.",
-    epilog=examples("delayd policy get mail", "delayd policy get mail --json"),
 )
 @click.argument("topic", shell_complete=known_topics)
 @JSON_OPTION
 @with_client
-def get(client: "Client", topic: str, *, as_json: bool) -> int:
+def get(client: "Client", topic: str, *, as_json: bool) -> None:
     """Show the policy of TOPIC, and whether it was set at run time or in the configuration.
 
     The topic need not be there: its policy may be set before its first job.
     """
     show(client.policy(topic), as_json=as_json)
-    return Exit.OK
 
 
 @policy.command(
-    "set",
-    epilog=examples(
-        "delayd policy set mail retry='15s 3m 10m' max_attempts=3",
-        "delayd policy set mail jobs_max=            # no cap any more",
-        "delayd policy set mail --file policy.json   # in place of all fields",
-        "delayd policy set mail retry=1m --dry-run",
-    ),
+    "delayd policy set mail retry='15s 3m 10m' max_attempts=3",
+    "delayd policy set mail jobs_max=            # no cap any more",
+    "delayd policy set mail --file policy.json   # in place of all fields",
+    "delayd policy set mail retry=1m --dry-run",
 )
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
@@ -96,7 +92,7 @@ def set_(
     file: BinaryIO | None,
     dry_run: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Set fields of the policy of TOPIC; the others stay. FIELD= removes one.
 
     What is set takes precedence over the configuration, across restarts too, until `policy clear`.
@@ -116,9 +112,8 @@ def set_(
             raise click.UsageError("--file must hold an object")
     if dry_run:
         print_json([wanted])
-        return Exit.OK
+        return
     show(client.set_policy(topic, wanted, if_tag=if_tag), as_json=as_json)
-    return Exit.OK
 
 
 def changed(policy: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
@@ -142,17 +137,13 @@ def changed(policy: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return policy
 
 
-@policy.command(
-    short_help="Remove the policy that was set for TOPIC.",
-    epilog=examples("delayd policy clear mail"),
-)
+@policy.command("delayd policy clear mail", short_help="Remove the policy that was set for TOPIC.")
 @click.argument("topic", shell_complete=known_topics)
 @JSON_OPTION
 @with_client
-def clear(client: "Client", topic: str, *, as_json: bool) -> int:
+def clear(client: "Client", topic: str, *, as_json: bool) -> None:
     """Remove the policy that was set for TOPIC, so that the configuration applies."""
     show(client.clear_policy(topic), as_json=as_json)
-    return Exit.OK
 
 
 def show(info: "PolicyInfo", *, as_json: bool) -> None:

@@ -10,8 +10,9 @@ import click
 
 from delayd.access.errors import SecretsInvalid, shown
 from delayd.cli.job_options import named
+from delayd.cli.parameters import Group
 from delayd.cli.tables import json_text
-from delayd.cli.terminal import CommandFailed, examples, load_config, print_lines
+from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.errors import NotForTopic, TopicNameInvalid
 from delayd.core.names import checked_name
@@ -24,16 +25,14 @@ if TYPE_CHECKING:
     from delayd.config import Config
 
 
-@click.group()
+@click.group(cls=Group)
 def push() -> None:
     """Test the calls that deliver jobs."""
 
 
 @push.command(
-    epilog=examples(
-        "delayd push test https://hooks.example.com/jobs --config delayd.toml",
-        "delayd push test https://hooks.example.com/jobs --secret orders --json",
-    )
+    "delayd push test https://hooks.example.com/jobs --config delayd.toml",
+    "delayd push test https://hooks.example.com/jobs --secret orders --json",
 )
 @click.argument("url")
 @click.option(

@@ -18,9 +18,9 @@ from delayd.cli.ndjson import (
     reader_for,
     result_fields,
 )
-from delayd.cli.parameters import DURATION, MOMENT, takes
+from delayd.cli.parameters import DURATION, MOMENT, command, takes
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
-from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -42,15 +42,13 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
         )
 
 
-@click.command(
-    epilog=examples(
-        "delayd put mail 'hello' --delay 15s",
-        "delayd put orders close --delay 30m --key order-17 --on-conflict extend",
-        "delayd put orders close --delay 30m --call https://example.com/due",
-        "delayd put reports --file report.json --at 2030-01-01T09:00:00Z",
-        'echo \'{"to": "ada"}\' | delayd put mail',
-        'delayd put mail --ndjson jobs.ndjson    # {"body": ..., "delay": "1h", "key": ...}',
-    )
+@command(
+    "delayd put mail 'hello' --delay 15s",
+    "delayd put orders close --delay 30m --key order-17 --on-conflict extend",
+    "delayd put orders close --delay 30m --call https://example.com/due",
+    "delayd put reports --file report.json --at 2030-01-01T09:00:00Z",
+    'echo \'{"to": "ada"}\' | delayd put mail',
+    'delayd put mail --ndjson jobs.ndjson    # {"body": ..., "delay": "1h", "key": ...}',
 )
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("body", required=False)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import with_patience
+from delayd.cli.parameters import command
 from delayd.cli.tables import JSON_OPTION, print_json
-from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.log_lines import Log
@@ -27,14 +28,12 @@ TOPIC: Final = "outbox"
 ALL: Final = "all"
 
 
-@click.command(
-    epilog=examples(
-        "delayd relay --schema postgresql | psql",
-        "delayd relay postgresql://shop@db-1/shop",
-        "delayd relay sqlite:///shop.db",
-        "delayd relay postgresql://shop@db-1/shop --failed",
-        "delayd relay postgresql://shop@db-1/shop --retry all",
-    )
+@command(
+    "delayd relay --schema postgresql | psql",
+    "delayd relay postgresql://shop@db-1/shop",
+    "delayd relay sqlite:///shop.db",
+    "delayd relay postgresql://shop@db-1/shop --failed",
+    "delayd relay postgresql://shop@db-1/shop --retry all",
 )
 @click.argument("database", metavar="URL", required=False, envvar="DELAYD_OUTBOX_URL")
 @click.option("--schema", metavar="VENDOR", help="Print the table for postgresql or sqlite.")
@@ -58,7 +57,7 @@ def relay(
     retry: str | None,
     drop: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Put the rows of the outbox in the database at URL, exactly once, and delete them.
 
     Waits for rows until SIGTERM or Ctrl-C, and for the database and the daemon where one of them is
@@ -73,7 +72,7 @@ def relay(
             print_lines(schema_of(schema).splitlines())
         except ValueError as error:
             raise CommandFailed(Exit.USAGE, str(error)) from None
-        return Exit.OK
+        return
     if database is None:
         raise click.UsageError("the url of the database is missing: postgresql://... or sqlite:///")
     if [drain, failed, retry is not None, drop is not None].count(True) > 1:
@@ -95,7 +94,6 @@ def relay(
             _drop(table, permits, drop)
         else:
             _run(table, permits, is_draining=drain)
-    return Exit.OK
 
 
 def _drop(table: "Table", permits: "Permits", row: str) -> None:

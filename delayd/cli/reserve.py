@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, takes
+from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, command, takes
 from delayd.cli.selection import WHICH, each, each_named, selection
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
-from delayd.cli.terminal import CommandFailed, cannot_write, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.results import TEXTS
 from delayd.exits import Exit
 from delayd.text import counted, visible
@@ -30,13 +30,11 @@ TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN
 NOT_TAKEN: Final = "{}: job {} was not taken, {} given back"
 
 
-@click.command(
-    epilog=examples(
-        "delayd reserve mail --wait 30s",
-        "delayd reserve mail sms --count 10 --json",
-        "delayd reserve mail --wait 1m --ack > job.txt      # take it, and be done",
-        "token=$(delayd reserve mail --json | jq -r .token); delayd ack $token",
-    )
+@command(
+    "delayd reserve mail --wait 30s",
+    "delayd reserve mail sms --count 10 --json",
+    "delayd reserve mail --wait 1m --ack > job.txt      # take it, and be done",
+    "token=$(delayd reserve mail --json | jq -r .token); delayd ack $token",
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
 @click.option(
@@ -54,7 +52,7 @@ def reserve(
     count: int,
     is_acked: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Reserve the most urgent ready job of the TOPICs, and print its body.
 
     Without --ack the job is yours until its ttr ends: acknowledge it with the token that is printed
@@ -82,7 +80,6 @@ def reserve(
             job.ack()
     if not jobs:
         raise CommandFailed(Exit.NOTHING_THERE, f"no job of {', '.join(topics)} was ready in time")
-    return Exit.OK
 
 
 def not_printed(job: "Job", *, as_json: bool, is_one: bool) -> str:
@@ -152,10 +149,8 @@ def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:
     return each(((token,) for token in tokens), call)[1]
 
 
-@click.command(
-    epilog=examples(
-        "delayd ack 1-1a1ff7acb80-1", "delayd reserve ... --json | jq -r .token | xargs delayd ack"
-    )
+@command(
+    "delayd ack 1-1a1ff7acb80-1", "delayd reserve ... --json | jq -r .token | xargs delayd ack"
 )
 @TOKENS
 @with_client
@@ -164,7 +159,7 @@ def ack(client: "Client", tokens: tuple[str, ...]) -> int:
     return each_token(tokens, client.ack)
 
 
-@click.command(epilog=examples("delayd nack 1-1a1ff7acb80-1 --error 'no route to host' --delay 5m"))
+@command("delayd nack 1-1a1ff7acb80-1 --error 'no route to host' --delay 5m")
 @TOKENS
 @click.option(
     "--delay",
@@ -205,7 +200,7 @@ def became_fields(token: str, became: "Became") -> dict[str, Any]:
     return {"token": token, "state": became.state, "topic": became.topic, "due": due}
 
 
-@click.command(epilog=examples("delayd touch 1-1a1ff7acb80-1"))
+@command("delayd touch 1-1a1ff7acb80-1")
 @TOKENS
 @with_client
 def touch(client: "Client", tokens: tuple[str, ...]) -> int:
@@ -219,12 +214,10 @@ def touch(client: "Client", tokens: tuple[str, ...]) -> int:
     return each_token(tokens, one)
 
 
-@click.command(
-    epilog=examples(
-        "delayd bury 1-1a1ff7acb80-1 --error 'no such user'",
-        "delayd bury 17 18 --error 'wrong amount'",
-        "delayd bury --topic orders --key order-17 --dry-run",
-    )
+@command(
+    "delayd bury 1-1a1ff7acb80-1 --error 'no such user'",
+    "delayd bury 17 18 --error 'wrong amount'",
+    "delayd bury --topic orders --key order-17 --dry-run",
 )
 @click.argument("names", nargs=-1, metavar="[TOKEN|ID]...")
 @takes(*WHICH[1:])

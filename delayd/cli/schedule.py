@@ -14,7 +14,7 @@ import click
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
 from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, fields_of
-from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, takes
+from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, Group, takes
 from delayd.cli.policy import SOURCES
 from delayd.cli.selection import each
 from delayd.cli.tables import (
@@ -26,7 +26,7 @@ from delayd.cli.tables import (
     print_table,
     time_shown,
 )
-from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
 from delayd.client.errors import Forbidden, NotFound, ScheduleNotFound
 from delayd.client.values import seconds
 from delayd.exits import Exit
@@ -84,7 +84,7 @@ COUNT: Final = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def schedule() -> None:
     """Recurring jobs: make, list, preview, pause, run and remove their schedules.
 
@@ -97,14 +97,12 @@ def schedule() -> None:
 
 
 @schedule.command(
+    "delayd schedule put nightly '{}' --topic reports --cron '30 2 * * *' --tz Europe/Paris",
+    "delayd schedule put pulse ping --topic pulse --every 15m --overlap skip",
+    "delayd schedule put invoices --file body.json --topic invoices --cron '0 6 1 * *'",
+    "delayd schedule put hook '{}' --topic hooks --cron @daily --call https://example.com/due",
+    "delayd schedule put nightly '{}' --topic reports --cron '30 3 * * *' --dry-run",
     short_help="Make the schedule NAME, or change it.",
-    epilog=examples(
-        "delayd schedule put nightly '{}' --topic reports --cron '30 2 * * *' --tz Europe/Paris",
-        "delayd schedule put pulse ping --topic pulse --every 15m --overlap skip",
-        "delayd schedule put invoices --file body.json --topic invoices --cron '0 6 1 * *'",
-        "delayd schedule put hook '{}' --topic hooks --cron @daily --call https://example.com/due",
-        "delayd schedule put nightly '{}' --topic reports --cron '30 3 * * *' --dry-run",
-    ),
 )
 @NAME
 @click.argument("body", required=False)
@@ -165,13 +163,10 @@ def show_change(info: "ScheduleInfo", *, as_json: bool = False) -> int:
 
 
 @schedule.command(
-    "list",
+    "delayd schedule list",
+    "delayd schedule list --topic reports",
+    "delayd schedule list --json | jq -r .name",
     short_help="List the schedules, the next one first.",
-    epilog=examples(
-        "delayd schedule list",
-        "delayd schedule list --topic reports",
-        "delayd schedule list --json | jq -r .name",
-    ),
 )
 @click.option(
     "--topic",
@@ -183,7 +178,7 @@ def show_change(info: "ScheduleInfo", *, as_json: bool = False) -> int:
 @click.option("--prefix", metavar="TEXT", default="", help="Only those whose names begin so.")
 @JSON_OPTION
 @with_client
-def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> int:
+def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> None:
     """List the schedules in the order of their next runs, with how the last run has ended.
 
     LAST is the state of the job of the last run: running (neither done nor dead yet), done, dead,
@@ -197,7 +192,6 @@ def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> int:
         print_table(COLUMNS, map(row, found))
     else:
         complain(f"there are no schedules{seen()}")
-    return Exit.OK
 
 
 def by_next(info: "ScheduleInfo") -> tuple[bool, float, str]:
@@ -223,13 +217,14 @@ def when(info: "ScheduleInfo") -> str:
 
 
 @schedule.command(
+    "delayd schedule show nightly",
+    "delayd schedule show nightly --json",
     short_help="Show everything about the schedule NAME.",
-    epilog=examples("delayd schedule show nightly", "delayd schedule show nightly --json"),
 )
 @NAME
 @JSON_OPTION
 @with_client
-def show(client: "Client", name: str, *, as_json: bool) -> int:
+def show(client: "Client", name: str, *, as_json: bool) -> None:
     """Show what the schedule NAME is, when it runs next, and what has become of its runs.
 
     missed: due while no daemon ran, and not put later. skipped: due while the run before was under
@@ -240,7 +235,6 @@ def show(client: "Client", name: str, *, as_json: bool) -> int:
         print_json([info.details])
     else:
         print_fields(fields(info))
-    return Exit.OK
 
 
 def fields(info: "ScheduleInfo") -> Iterator[tuple[str, object]]:
@@ -265,14 +259,12 @@ def fields(info: "ScheduleInfo") -> Iterator[tuple[str, object]]:
 
 
 @schedule.command(
+    "delayd schedule preview nightly --count 30",
+    "delayd schedule preview --cron '30 2 * * *' --tz America/New_York",
+    "delayd schedule preview --cron '30 2 * * *' --tz America/New_York"
+    " --start 2030-03-08T00:00:00Z",
+    "delayd schedule preview --every 15m --start 2030-01-01T00:00:00Z --json",
     short_help="Show the next runs, of a schedule or before there is one.",
-    epilog=examples(
-        "delayd schedule preview nightly --count 30",
-        "delayd schedule preview --cron '30 2 * * *' --tz America/New_York",
-        "delayd schedule preview --cron '30 2 * * *' --tz America/New_York"
-        " --start 2030-03-08T00:00:00Z",
-        "delayd schedule preview --every 15m --start 2030-01-01T00:00:00Z --json",
-    ),
 )
 @click.argument("name", required=False, shell_complete=known_schedules)
 @takes(*WHEN)
@@ -290,7 +282,7 @@ def preview(
     count: int,
     as_json: bool,
     **options: Any,
-) -> int:
+) -> None:
     """Show when the next runs are, of the schedule NAME, or of one with these options.
 
     Nothing is made. Each run is shown by the clock of the time zone, and in UTC. A note says when
@@ -315,10 +307,9 @@ def preview(
         wanted = {**info.definition}
         if info.state != "active":
             complain(f"no runs: {name} is {info.state}")
-            return Exit.OK
+            return
         found = client.preview_schedule(name, count)
     show_runs(found, name or "", wanted, count, as_json=as_json)
-    return Exit.OK
 
 
 def show_runs(
@@ -437,8 +428,8 @@ def _clock(clock_s: int) -> str:
 
 
 @schedule.command(
+    "delayd schedule pause nightly --note 'the database moves'",
     short_help="Pause schedules: no runs until they are resumed.",
-    epilog=examples("delayd schedule pause nightly --note 'the database moves'"),
 )
 @NAMES
 @click.option(
@@ -462,8 +453,8 @@ def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
 
 
 @schedule.command(
+    "delayd schedule resume nightly",
     short_help="Go on with paused schedules, from the next run on.",
-    epilog=examples("delayd schedule resume nightly"),
 )
 @NAMES
 @with_client
@@ -475,13 +466,14 @@ def resume(client: "Client", names: tuple[str, ...]) -> int:
 
 
 @schedule.command(
+    "delayd schedule run nightly",
+    "delayd schedule run nightly --json",
     short_help="Put the job of the schedule NAME now.",
-    epilog=examples("delayd schedule run nightly", "delayd schedule run nightly --json"),
 )
 @NAME
 @JSON_OPTION
 @with_client
-def run(client: "Client", name: str, *, as_json: bool) -> int:
+def run(client: "Client", name: str, *, as_json: bool) -> None:
     """Put one more job of the schedule NAME now; print its id.
 
     It counts for --limit, and its outcome is shown as that of the last run. A paused schedule can
@@ -497,15 +489,12 @@ def run(client: "Client", name: str, *, as_json: bool) -> int:
             complain("that run is there already: its time is this very millisecond")
         if sys.stdout.isatty():
             complain(f"key {result.key}")
-    return Exit.OK
 
 
 @schedule.command(
+    "delayd schedule backfill nightly --from 2026-11-01T00:00:00Z --dry-run",
+    "delayd schedule backfill nightly --from -7d --to now --yes",
     short_help="Put the jobs of past runs of the schedule NAME.",
-    epilog=examples(
-        "delayd schedule backfill nightly --from 2026-11-01T00:00:00Z --dry-run",
-        "delayd schedule backfill nightly --from -7d --to now --yes",
-    ),
 )
 @NAME
 @click.option("--from", "begin", type=BOUND, required=True, help="Runs from then on: -7d, a time.")
@@ -523,7 +512,7 @@ def backfill(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Put the jobs of the runs that the schedule NAME has between two past times.
 
     Both ends are included. A run whose job is still there is left alone. --missed and --overlap of
@@ -544,7 +533,7 @@ def backfill(
         runs = f"{counted(len(keys) - kept, 'run')} of {name}{_kept_shown(kept)}"
     how = "put, but for those whose job is there"
     if not agreed("put", runs, dry_run=dry_run, yes=yes, will=how):
-        return Exit.OK
+        return
     result = client.backfill_schedule(name, due_from, due_to)
     if as_json:
         print_json([result._asdict()])
@@ -552,7 +541,6 @@ def backfill(
         print_lines([f"put: {counted(result.put, 'run')}{_kept_shown(result.kept)}"])
     if not result.put + result.kept:
         complain(f"{name} had no run then: delayd schedule show {name} says when it begins")
-    return Exit.OK
 
 
 def _seen_schedule(client: "Client", name: str, *, is_needed: bool) -> "ScheduleInfo | None":
@@ -616,8 +604,7 @@ def milliseconds(at: dt.datetime) -> int:
 
 
 @schedule.command(
-    short_help="Remove schedules; the jobs of their runs stay.",
-    epilog=examples("delayd schedule remove nightly"),
+    "delayd schedule remove nightly", short_help="Remove schedules; the jobs of their runs stay."
 )
 @NAMES
 @with_client

@@ -24,9 +24,9 @@ from delayd.access.signing_secrets import (
     secret_text,
 )
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
-from delayd.cli.parameters import parts_of
+from delayd.cli.parameters import Group, parts_of
 from delayd.cli.tables import plain, print_json
-from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.policy import GLOBS_RULE, PATTERN
 from delayd.core.targets import NAME
@@ -38,7 +38,7 @@ from delayd.text import visible
 _with_file: Final = with_file("push.secrets")
 
 
-@click.group()
+@click.group(cls=Group)
 def secret() -> None:
     """Create and exchange the secrets that calls are signed with."""
 
@@ -52,11 +52,11 @@ _TOPIC: Final = click.option(
 )
 
 
-@secret.command(epilog=examples("delayd secret create orders --topic 'orders*'"))
+@secret.command("delayd secret create orders --topic 'orders*'")
 @click.argument("name")
 @_TOPIC
 @_with_file
-def create(name: str, globs: tuple[str, ...], path: str) -> int:
+def create(name: str, globs: tuple[str, ...], path: str) -> None:
     """Create a secret of that NAME and print it, only this once.
 
     It signs calls of the topics that --topic says, which can be repeated, or have several values
@@ -81,14 +81,13 @@ def create(name: str, globs: tuple[str, ...], path: str) -> int:
     complain(RELOAD)
     if topics is None:
         complain(_for_all(name))
-    return Exit.OK
 
 
-@secret.command(epilog=examples("delayd secret restrict orders --topic 'orders*'"))
+@secret.command("delayd secret restrict orders --topic 'orders*'")
 @click.argument("name")
 @_TOPIC
 @_with_file
-def restrict(name: str, globs: tuple[str, ...], path: str) -> int:
+def restrict(name: str, globs: tuple[str, ...], path: str) -> None:
     """Limit the secret of that NAME to the topics that --topic says.
 
     --topic can be repeated, or have several values separated by commas; it replaces what was said
@@ -101,13 +100,12 @@ def restrict(name: str, globs: tuple[str, ...], path: str) -> int:
     _change_one(name, path, lambda entry: replace(entry, topics=topics))
     complain(f"secret {name} in {path} is for the topics {', '.join(topics)} from now on")
     complain(RELOAD)
-    return Exit.OK
 
 
-@secret.command(epilog=examples("delayd secret rotate orders --secrets secrets.json"))
+@secret.command("delayd secret rotate orders --secrets secrets.json")
 @click.argument("name")
 @_with_file
-def rotate(name: str, path: str) -> int:
+def rotate(name: str, path: str) -> None:
     """Add a second secret to that NAME and print it, only this once.
 
     Calls are then signed with both, until the older one is retired.
@@ -127,13 +125,12 @@ def rotate(name: str, path: str) -> int:
     complain(f"secret {name} has a second one in {path}; it is shown only here")
     complain(RELOAD)
     complain(f"when all receivers know it: delayd secret retire {name}")
-    return Exit.OK
 
 
-@secret.command(epilog=examples("delayd secret retire orders --secrets secrets.json"))
+@secret.command("delayd secret retire orders --secrets secrets.json")
 @click.argument("name")
 @_with_file
-def retire(name: str, path: str) -> int:
+def retire(name: str, path: str) -> None:
     """Drop the older of the two secrets of that NAME."""
 
     def retired(entry: NamedSecret) -> NamedSecret:
@@ -145,24 +142,22 @@ def retire(name: str, path: str) -> int:
     _change_one(name, path, retired)
     complain(f"the older secret {name} was removed from {path}")
     complain(RELOAD)
-    return Exit.OK
 
 
-@secret.command(epilog=examples("delayd secret remove orders --secrets secrets.json"))
+@secret.command("delayd secret remove orders --secrets secrets.json")
 @click.argument("name")
 @_with_file
-def remove(name: str, path: str) -> int:
+def remove(name: str, path: str) -> None:
     """Remove all secrets of that NAME; calls that name it then fail."""
     _change_one(name, path, lambda _: None)
     complain(f"secret {name} was removed from {path}: calls to targets that name it will fail")
     complain(RELOAD)
-    return Exit.OK
 
 
-@secret.command("list", epilog=examples("delayd secret list --secrets secrets.json"))
+@secret.command("delayd secret list --secrets secrets.json")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each name.")
 @_with_file
-def list_secrets(*, as_json: bool, path: str) -> int:
+def list_(*, as_json: bool, path: str) -> None:
     """List names, topics and ages, never the secrets."""
     try:
         entries = SECRETS_FILE.load(path)
@@ -186,7 +181,6 @@ def list_secrets(*, as_json: bool, path: str) -> int:
     for name, topics, _ in rows:
         if topics is None:
             complain(_for_all(name))
-    return Exit.OK
 
 
 def _change_one(

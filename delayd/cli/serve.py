@@ -6,15 +6,13 @@ The options and what the command does are in `delayd.cli.daemon`.
 import click
 
 from delayd.cli import daemon
-from delayd.cli.terminal import examples
+from delayd.cli.parameters import command
 
 
-@click.command(
-    epilog=examples(
-        "delayd serve --data-dir /var/lib/delayd",
-        "delayd serve --config /etc/delayd/delayd.toml",
-        "delayd serve --data-dir data --line 127.0.0.1:0 --http off",
-    ),
+@command(
+    "delayd serve --data-dir /var/lib/delayd",
+    "delayd serve --config /etc/delayd/delayd.toml",
+    "delayd serve --data-dir data --line 127.0.0.1:0 --http off",
     params=[
         click.Option([option], metavar=argument, help=text)
         if argument

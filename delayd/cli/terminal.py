@@ -1,4 +1,4 @@
-"""What all commands share: standard streams, how a command fails, its configuration and examples.
+"""What all commands share: standard streams, how a command fails, and its configuration.
 
 Complaints and progress go to standard error, so that a tool's output can go into a file or a pipe.
 Progress is shown on a terminal only, and only for work that takes a while.
@@ -124,15 +124,6 @@ def print_lines(lines: Iterable[str]) -> bool:
     except OSError as error:
         raise cannot_write(error) from error
     return True
-
-
-def examples(*lines: str) -> str:
-    r"""Return the epilog of a command: lines to type, not to be wrapped.
-
-    >>> examples("delayd version")
-    '\x08\nExamples:\n  delayd version'
-    """
-    return "\n  ".join(("\b\nExamples:", *lines))
 
 
 def cannot_write(error: OSError) -> CommandFailed:

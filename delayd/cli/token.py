@@ -18,9 +18,9 @@ from delayd.access.token_entries import NAME, SCOPE, TOKENS_FILE, Entry
 from delayd.access.token_usage import days_of
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
-from delayd.cli.parameters import parts_of
+from delayd.cli.parameters import Group, parts_of
 from delayd.cli.tables import json_text, plain
-from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.policy import PATTERN
 from delayd.durations import parse_duration_ms
@@ -34,16 +34,14 @@ ALL: Final = "all"
 _with_file: Final = with_file("auth.tokens")
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Create, list and revoke the tokens of clients."""
 
 
 @token.command(
-    epilog=examples(
-        "delayd token create mailer --scope reserve,delete,release,bury --topic 'mail.*'",
-        "delayd token create ops --scope all --topic '*' --not-after 90d",
-    )
+    "delayd token create mailer --scope reserve,delete,release,bury --topic 'mail.*'",
+    "delayd token create ops --scope all --topic '*' --not-after 90d",
 )
 @click.argument("name")
 @click.option(
@@ -66,7 +64,7 @@ def token() -> None:
 @_with_file
 def create(
     name: str, scopes: tuple[str, ...], globs: tuple[str, ...], not_after: str | None, path: str
-) -> int:
+) -> None:
     """Create a token for NAME and print it, only this once.
 
     --scope says what it may do, --topic for which topics; both can be repeated, or have several
@@ -85,13 +83,12 @@ def create(
     print_once(text, "token", f"revoke {entry.id}")
     complain(f"token {entry.id} was added to {path}, without its secret, which is shown only here")
     complain(RELOAD)
-    return Exit.OK
 
 
-@token.command("list", epilog=examples("delayd token list --json"))
+@token.command("delayd token list --json")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
 @_with_file
-def list_tokens(*, as_json: bool, path: str) -> int:
+def list_(*, as_json: bool, path: str) -> None:
     """List the tokens, never their secrets."""
     try:
         entries = Tokens.load(path).entries
@@ -101,13 +98,12 @@ def list_tokens(*, as_json: bool, path: str) -> int:
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
     print_lines(map(json_text, rows) if as_json else _table(rows))
-    return Exit.OK
 
 
-@token.command(epilog=examples("delayd token revoke 3f2a9c"))
+@token.command("delayd token revoke 3f2a9c")
 @click.argument("token_id", metavar="ID")
 @_with_file
-def revoke(token_id: str, path: str) -> int:
+def revoke(token_id: str, path: str) -> None:
     """Revoke the token with that ID."""
     match = TOKEN.fullmatch(token_id)
     wanted = match[1] if match else token_id  # a whole token contains its id
@@ -123,7 +119,6 @@ def revoke(token_id: str, path: str) -> int:
     change_or_fail(TOKENS_FILE, path, remove)
     complain(f"token {gone[0].id} ({gone[0].name}) was removed from {path}")
     complain(RELOAD)
-    return Exit.OK
 
 
 def _wanted(

@@ -13,7 +13,7 @@ import click
 
 from delayd.cli.asking import LOOK_S, QUIT, asked_again, key_within, now_s
 from delayd.cli.connect import with_patience
-from delayd.cli.parameters import DURATION
+from delayd.cli.parameters import DURATION, command
 from delayd.cli.tables import (
     Column,
     columns_here,
@@ -26,7 +26,7 @@ from delayd.cli.tables import (
     rows_here,
     table,
 )
-from delayd.cli.terminal import CommandFailed, examples, print_lines
+from delayd.cli.terminal import CommandFailed, print_lines
 from delayd.client.values import seconds
 from delayd.exits import Exit
 from delayd.text import counted, visible
@@ -117,12 +117,12 @@ class View(NamedTuple):
         return self
 
 
-@click.command(epilog=examples("delayd top", "delayd top --every 5s", "delayd top --once --json"))
+@command("delayd top", "delayd top --every 5s", "delayd top --once --json")
 @click.option("--every", type=DURATION, default="1s", help="How often it looks: 1s.")
 @click.option("--once", is_flag=True, help="Print one picture, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one picture as JSON, and end.")
 @with_patience(0.0)
-def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
+def top(client: "Client", *, every: str, once: bool, as_json: bool) -> None:
     """Watch the topics, those with trouble first, and what comes due in the next hour.
 
     Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second, and
@@ -138,7 +138,7 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
         rows = [row._asdict() for row in ordered(seen.rows, View())]
         due = {"horizon": HORIZON, "counts": seen.due}
         print_json([{"topics": rows, "window": seen.window_s, "due": due}])
-        return Exit.OK
+        return
     if once:
         seen, view = fetched(client), View()
         if sys.stdout.isatty():
@@ -146,11 +146,10 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
         else:
             cells = [cells_of(row) for row in ordered(seen.rows, view)]
             print_lines([seen.head, *plain(COLUMNS, cells), due_line(seen.due)])
-        return Exit.OK
+        return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandFailed(Exit.USAGE, "top needs a terminal; use --once, or --json")
     watch(client, max(0.1, seconds(every)))
-    return Exit.OK
 
 
 # --- What the daemon says ------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.parameters import DRY_RUN, DURATION, YES
+from delayd.cli.parameters import DRY_RUN, DURATION, YES, command
 from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_json, print_table
-from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
 
@@ -23,13 +23,11 @@ COLUMNS = (
 )
 
 
-@click.command(
-    epilog=examples(
-        "delayd topics",
-        "delayd topics --sort buried",
-        "delayd topics mail",
-        "delayd topics --json | jq -r .name",
-    )
+@command(
+    "delayd topics",
+    "delayd topics --sort buried",
+    "delayd topics mail",
+    "delayd topics --json | jq -r .name",
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
 @click.option(
@@ -41,7 +39,7 @@ COLUMNS = (
 )
 @JSON_OPTION
 @with_client
-def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) -> int:
+def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) -> None:
     """List the topics with their jobs by state, or show everything about one TOPIC.
 
     Of its groups of jobs the ten with most ready ones are shown; `group list` has all.
@@ -67,7 +65,6 @@ def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) ->
         print_fields(flattened(found[0].details))
         if found[0].groups:
             show_groups(client, topic)
-    return Exit.OK
 
 
 def show_groups(client: "Client", topic: str) -> None:
@@ -102,11 +99,7 @@ WHICH_ONES: Final = click.option(
 )
 
 
-@click.command(
-    epilog=examples(
-        "delayd pause mail 10m", "delayd pause 'mail.*' 1h --dry-run", "delayd pause 'mail.*' 1h"
-    )
-)
+@command("delayd pause mail 10m", "delayd pause 'mail.*' 1h --dry-run", "delayd pause 'mail.*' 1h")
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("duration", type=DURATION)
 @WHICH_ONES
@@ -127,11 +120,7 @@ def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
     return of_each(named(client, topic), one)
 
 
-@click.command(
-    epilog=examples(
-        "delayd resume mail", "delayd resume 'mail.*' --dry-run", "delayd resume 'mail.*'"
-    )
-)
+@command("delayd resume mail", "delayd resume 'mail.*' --dry-run", "delayd resume 'mail.*'")
 @click.argument("topic", shell_complete=known_topics)
 @WHICH_ONES
 @with_client
@@ -180,16 +169,15 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
     return found
 
 
-@click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))
+@command("delayd clear mail --dry-run", "delayd clear mail --yes")
 @click.argument("topic", shell_complete=known_topics)
 @DRY_RUN
 @YES
 @with_client
-def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> int:
+def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> None:
     """Delete every job of TOPIC that is not reserved."""
     found = client.topic(topic)
     wanted = found.jobs - found.reserved
     jobs = f"{counted(wanted, 'job')} of {topic}"
     if agreed("deleted", jobs, dry_run=dry_run, yes=yes or not wanted):
         print_lines([f"deleted: {counted(client.clear(topic), 'job')}"])
-    return Exit.OK

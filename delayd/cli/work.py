@@ -26,9 +26,9 @@ import click
 from click import Command as ClickCommand
 
 from delayd.cli.connect import URL_VARIABLE, explained, known_topics, url_of, with_client
-from delayd.cli.parameters import DURATION
+from delayd.cli.parameters import DURATION, command
 from delayd.cli.tables import time_shown
-from delayd.cli.terminal import CommandFailed, complain, complain_at_once, examples
+from delayd.cli.terminal import CommandFailed, complain, complain_at_once
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
 from delayd.client.results import TEXTS
 from delayd.client.steps import carried_out
@@ -81,13 +81,11 @@ class WithCommand(ClickCommand):
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
-@click.command(
+@command(
+    "delayd work mail -- ./send-mail",
+    "delayd work mail sms --concurrency 8 --timeout 5m -- python handle.py",
+    "delayd work reports --drain -- sh -c 'cat > report-$DELAYD_JOB_ID.json'",
     cls=WithCommand,
-    epilog=examples(
-        "delayd work mail -- ./send-mail",
-        "delayd work mail sms --concurrency 8 --timeout 5m -- python handle.py",
-        "delayd work reports --drain -- sh -c 'cat > report-$DELAYD_JOB_ID.json'",
-    ),
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=1, help="Jobs at once: 1.")

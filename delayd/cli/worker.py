@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from delayd.cli.connect import client_errors
-from delayd.cli.terminal import CommandFailed, complain, examples
+from delayd.cli.parameters import command
+from delayd.cli.terminal import CommandFailed, complain
 from delayd.client.reloader import Reloader
 from delayd.exits import Exit
 from delayd.text import did_you_mean
@@ -26,12 +27,10 @@ if TYPE_CHECKING:
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
-@click.command(
-    epilog=examples(
-        "delayd worker shop.tasks:app",
-        "delayd worker shop.tasks:app --concurrency 16 --topic mail --topic sms",
-        "delayd worker tasks:app --reload",
-    ),
+@command(
+    "delayd worker shop.tasks:app",
+    "delayd worker shop.tasks:app --concurrency 16 --topic mail --topic sms",
+    "delayd worker tasks:app --reload",
 )
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=8, help="Tasks at once: 8.")
