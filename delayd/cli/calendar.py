@@ -10,7 +10,7 @@ import click
 
 from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import BOUND, DURATION, command
-from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, shown, time_or_none
+from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, shown
 from delayd.cli.terminal import complain, print_lines
 from delayd.client.values import seconds
 from delayd.text import counted
@@ -74,12 +74,7 @@ def calendar(
     found = client.calendar(*topics, due_from=due_from, horizon=bins * bucket_s, bins=bins)
     if as_json:
         print_json(
-            {
-                "topic": name,
-                "from": time_or_none(found.start),
-                "bucket": found.bin_s,
-                "counts": counts,
-            }
+            {"topic": name, "from": found.start, "bucket": found.bin_s, "counts": counts}
             for name, counts in found.topics.items()
         )
         return

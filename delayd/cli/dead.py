@@ -29,7 +29,6 @@ from delayd.cli.tables import (
     print_json,
     print_table,
     shown,
-    time_or_none,
 )
 from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
 from delayd.client.errors import FieldProblem, Invalid, JobNotFound
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from delayd.client.results import DeadGroup, JobInfo
+    from delayd.client.results import JobInfo
     from delayd.client.sync import Client
     from delayd.client.values import Filter, NewJob
 
@@ -137,7 +136,7 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> None
     """
     groups = client.dead_reasons(*topics)
     if as_json:
-        print_json(map(group_fields, groups))
+        print_json(each._asdict() for each in groups)
     elif groups:
         print_table(
             REASONS,
@@ -150,12 +149,6 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> None
 def of(reason: str | None, group: str | None) -> "Filter":
     """Return which jobs are meant: buried ones."""
     return filter_of(("buried",), None, None, None, reason, group)
-
-
-def group_fields(group: "DeadGroup") -> dict[str, object]:
-    """Return a group, for JSON."""
-    times = {"first": time_or_none(group.first), "last": time_or_none(group.last)}
-    return {**group._asdict(), **times}
 
 
 def row(job: "JobInfo") -> list[object]:

@@ -13,7 +13,6 @@ from delayd.cli.tables import (
     print_fields,
     print_json,
     print_table,
-    time_or_none,
 )
 from delayd.cli.terminal import complain, print_lines
 from delayd.limits import GROUPS_SHOWN_MAX
@@ -87,8 +86,7 @@ def list_(
 
 def group_fields(group: "GroupInfo") -> dict[str, object]:
     """Return a group, for JSON: under the names of HTTP."""
-    fields = {**group._asdict(), "paused_until": time_or_none(group.paused_until)}
-    return {name: value for name, value in fields.items() if name != "blocked" or value}
+    return {name: each for name, each in group._asdict().items() if name != "blocked" or each}
 
 
 def print_groups(groups: "Iterable[GroupInfo]") -> None:

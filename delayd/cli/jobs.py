@@ -22,7 +22,6 @@ from delayd.cli.tables import (
     print_json,
     print_table,
     shown,
-    time_or_none,
     time_shown,
 )
 from delayd.cli.terminal import CommandFailed, complain, print_lines
@@ -295,7 +294,7 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
     known = {
         "id": job.id,
         "state": job.state,
-        "due": time_or_none(job.due),
+        "due": job.due,
         "priority": job.priority,
         "ttr": job.ttr,
         "key": job.key or None,

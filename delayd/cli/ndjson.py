@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
-from delayd.cli.tables import print_json, time_or_none
+from delayd.cli.tables import print_json
 from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
 from delayd.client.connection_pool import drawn, pauses
 from delayd.client.errors import (
@@ -452,7 +452,7 @@ def outcome(line: JobLine, result: PutResult | Refused) -> dict[str, object]:
     if isinstance(result, Refused):
         failure = {"error": str(result), "word": result.word, "kind": result.kind}
         return {"line": line.number, **failure}
-    return {"line": line.number, **result_fields(result)}
+    return {"line": line.number, **result._asdict()}
 
 
 def report_refusals(lines: Sequence[JobLine], results: "Sequence[PutResult | Refused]") -> None:
@@ -480,8 +480,3 @@ def put_batch(client: "Client", batch: Sequence[JobLine]) -> "list[PutResult | R
             errors.append(": ".join(filter(None, (place, field, problem.detail))))
         raise CommandFailed(Exit.USAGE, *(errors or [str(error)])) from error
     return [line.job if isinstance(line.job, Invalid) else next(results) for line in batch]
-
-
-def result_fields(result: PutResult) -> dict[str, object]:
-    """Return the result of a put, for JSON."""
-    return {"id": result.id, "outcome": result.outcome, "due": time_or_none(result.due)}

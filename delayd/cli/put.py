@@ -16,7 +16,6 @@ from delayd.cli.ndjson import (
     print_outcomes,
     put_lines,
     reader_for,
-    result_fields,
 )
 from delayd.cli.parameters import DURATION, MOMENT, command, takes
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
@@ -135,7 +134,7 @@ def put(
     warn_of_past(job.get("at"), result.due)
     try:
         if as_json:
-            print_json([result_fields(result)])
+            print_json([result._asdict()])
         else:
             print_lines([str(result.id)])
     except CommandFailed as failed:

@@ -15,14 +15,13 @@ import click
 from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, command, takes
 from delayd.cli.selection import WHICH, each, each_named, selection
-from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
+from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.results import TEXTS
 from delayd.exits import Exit
 from delayd.text import counted, visible
 
 if TYPE_CHECKING:
-    from delayd.client.results import Became
     from delayd.client.sync import Client, Job
 
 TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
@@ -104,10 +103,10 @@ def reservation(job: "Job") -> dict[str, Any]:
         "token": job.token,
         "attempt": job.attempt,
         "priority": held.priority,
-        "due": time_or_none(held.due),
+        "due": held.due,
         "lateness": held.lateness,
         "ttr": held.ttr,
-        "expires": time_or_none(held.expires),
+        "expires": held.expires,
         "key": job.key or None,
         **{name: getattr(held, name) or None for name in TEXTS},
         "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
@@ -186,18 +185,12 @@ def nack(
     def one(token: str) -> None:
         became = client.nack(token, delay=delay, error=error, priority=priority, dead=dead)
         if as_json:
-            print_json([became_fields(token, became)])
+            print_json([{"token": token, **became._asdict()}])
         else:
             due = "" if became.due is None else f" until {time_shown(became.due)}"
             print_lines([f"{token.partition('-')[0]} {became.state}{due} in {became.topic}"])
 
     return each_token(tokens, one)
-
-
-def became_fields(token: str, became: "Became") -> dict[str, Any]:
-    """Return what became of a job, for JSON."""
-    due = time_or_none(became.due)
-    return {"token": token, "state": became.state, "topic": became.topic, "due": due}
 
 
 @command("delayd touch 1-1a1ff7acb80-1")

@@ -320,7 +320,7 @@ def show_runs(
     runs = [*local_runs(found.runs, found.timezone, wanted.get("cron"), put_off_ms)]
     if as_json:
         zone = {"timezone": found.timezone, "tzdata": found.tzdata}
-        print_json({"run": time_shown(run.at), **run.as_json(), **zone} for run in runs)
+        print_json({"run": at, "local": local, "note": note, **zone} for at, local, note in runs)
         return
     if runs:
         print_table(RUNS, [(run.local, run.at, run.note) for run in runs])
@@ -344,10 +344,6 @@ class LocalRun(NamedTuple):
     local: str
     note: str
     """What the clock does then."""
-
-    def as_json(self) -> dict[str, str]:
-        """Return it for JSON."""
-        return {"local": self.local, "note": self.note}
 
 
 def local_shown(at: dt.datetime, timezone: str) -> str:

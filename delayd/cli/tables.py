@@ -37,8 +37,8 @@ def print_json(values: Iterable[object]) -> bool:
 
 
 def json_text(value: object) -> str:
-    """Write a value as JSON, with invisible characters escaped."""
-    return visible(json.dumps(value, ensure_ascii=False), write=in_json)
+    """Write a value as JSON, times as elsewhere, with invisible characters escaped."""
+    return visible(json.dumps(value, ensure_ascii=False, default=time_shown), write=in_json)
 
 
 class Column(NamedTuple):
@@ -171,11 +171,6 @@ def time_shown(time: "dt.datetime | Any") -> str:
     """Write a time in UTC, with milliseconds only where there are any."""
     text: str = time.isoformat(timespec="milliseconds").removesuffix("+00:00")
     return text.removesuffix(".000") + "Z"
-
-
-def time_or_none(time: "dt.datetime | None") -> str | None:
-    """Write a time for JSON, in which null is none."""
-    return None if time is None else time_shown(time)
 
 
 def cut(text: str, columns: int) -> str:
