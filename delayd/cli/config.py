@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.parameters import Group
+from delayd.cli.parameters import Subcommands
 from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
 from delayd.exits import Exit
@@ -32,7 +32,7 @@ CONFIG_OPTION: Final = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def config() -> None:
     """Check and show the configuration."""
 

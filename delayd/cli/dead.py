@@ -20,7 +20,7 @@ from delayd.cli.ndjson import (
     lines_of,
     put_lines,
 )
-from delayd.cli.parameters import DEAD_JOB, DRY_RUN, YES, Group
+from delayd.cli.parameters import DEAD_JOB, DRY_RUN, YES, Subcommands
 from delayd.cli.selection import filter_of
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -66,7 +66,7 @@ COLUMNS = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def dead() -> None:
     """List dead letters, group them by reason, redrive them, export and import them."""
 
@@ -148,7 +148,7 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> None
 
 def of(reason: str | None, group: str | None) -> "Filter":
     """Return which jobs are meant: buried ones."""
-    return filter_of(("buried",), None, None, None, reason, group)
+    return filter_of(states=("buried",), reason=reason, group=group)
 
 
 def row(job: "JobInfo") -> list[object]:

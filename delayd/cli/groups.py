@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_groups, known_topics, with_client
-from delayd.cli.parameters import DURATION, Group
+from delayd.cli.parameters import DURATION, Subcommands
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -37,7 +37,7 @@ TOPIC: Final = click.argument("topic", shell_complete=known_topics)
 NAME: Final = click.argument("name", metavar="GROUP", shell_complete=known_groups)
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def group() -> None:
     """List and show the groups of a topic's jobs; pause and resume one."""
 

@@ -13,7 +13,7 @@ from delayd.cli.job_options import OF_CHANGED, OWN_TEXTS, REMOVABLE, body_of, fi
 from delayd.cli.parameters import DURATION, MOMENT, command, takes
 from delayd.cli.put import warn_of_past
 from delayd.cli.reserve import body_fields
-from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
+from delayd.cli.selection import WHICH, Selection, carried_out, with_filter, with_selection
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
     from delayd.client.results import Attempt, JobInfo, TopicInfo
     from delayd.client.sync import Client
-    from delayd.client.values import Filter
+    from delayd.client.values import Filter, State
 
 BODY_COLUMNS = 40
 TOPICS_MAX = 100
 WATCH_S = 2.0
-WAITING = ("delayed", "ready")
+WAITING: "Sequence[State]" = ("delayed", "ready")
+BOUNDS = frozenset(("due_from", "due_to"))
 COLUMNS = (
     *(Column("id"), Column("topic", 1, text_least=6), Column("state", 3), Column("due")),
     *(Column("priority", 6, default="65536"), Column("key", 2, text_least=6)),
@@ -76,7 +77,7 @@ class Listing(NamedTuple):
     "delayd jobs    # what comes next, of all topics",
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
-@takes(*FILTERS)
+@with_filter
 @click.option(
     "--limit",
     type=click.IntRange(0),
@@ -91,13 +92,8 @@ class Listing(NamedTuple):
 def jobs(
     client: "Client",
     topic: str | None,
-    states: tuple[str, ...],
-    prefix: str | None,
-    reason: str | None,
-    group: str | None,
-    due_from: str | None,
-    due_to: str | None,
     *,
+    which: "Filter",
     limit: int,
     are_all: bool,
     bodies: bool,
@@ -110,9 +106,9 @@ def jobs(
     any state. Of more than 100 topics only those with most jobs are searched, except with --all.
     """
     limit = 0 if are_all else limit
-    if topic is None and not (states or prefix or reason or group or are_all):
-        states = WAITING
-    which = filter_of(states, prefix, due_from, due_to, reason, group)
+    if topic is None and not are_all and which.keys() <= BOUNDS:
+        which["state"] = WAITING
+    states = which.get("state", ())
     none = f"there is no such job{seen()}"  # a thread does not know of the token
 
     def fetch() -> Listing:
@@ -435,13 +431,10 @@ def failed_at(job: "JobInfo") -> str:
     "delayd cancel --topic orders --prefix order- --dry-run",
     "delayd cancel --topic webhooks --group acme --yes",
 )
-@takes(*WHICH, *FILTERS, *MANY)
+@with_selection()
 @with_client
-def cancel(
-    client: "Client", ids: tuple[int, ...], topic: str | None, key: str | None, **rest: Any
-) -> int:
+def cancel(client: "Client", chosen: Selection) -> int:
     """Delete jobs that wait or are buried: by ID, by key, or all of a topic that match."""
-    chosen = selection(ids, topic, key, **rest)
     return carried_out(chosen, "cancelled", client.cancel, client.cancel_many)
 
 
@@ -450,13 +443,10 @@ def cancel(
     "delayd kick --topic orders --key order-17",
     "delayd kick --topic mail --state buried --yes",
 )
-@takes(*WHICH, *FILTERS, *MANY)
+@with_selection()
 @with_client
-def kick(
-    client: "Client", ids: tuple[int, ...], topic: str | None, key: str | None, **rest: Any
-) -> int:
+def kick(client: "Client", chosen: Selection) -> int:
     """Make delayed or buried jobs ready now: by ID, by key, or all of a topic that match."""
-    chosen = selection(ids, topic, key, **rest)
     return carried_out(chosen, "kicked", client.kick, client.kick_many)
 
 
@@ -465,18 +455,9 @@ def kick(
     "delayd reschedule --topic orders --key order-17 --at 2030-01-01T09:00:00Z",
     "delayd reschedule --topic mail --to 1h --delay 2h --dry-run",
 )
-@takes(*WHICH, *TIMES, *FILTERS, *MANY)
+@with_selection(*TIMES)
 @with_client
-def reschedule(
-    client: "Client",
-    ids: tuple[int, ...],
-    topic: str | None,
-    key: str | None,
-    *,
-    delay: str | None,
-    at: str | None,
-    **rest: Any,
-) -> int:
+def reschedule(client: "Client", chosen: Selection, *, delay: str | None, at: str | None) -> int:
     """Give waiting jobs another time: by ID, by key, or all of a topic that match."""
     if (delay is None) == (at is None):
         raise click.UsageError("when? Give --delay or --at")
@@ -488,7 +469,7 @@ def reschedule(
     def one(*name: Any) -> None:
         warn_of_past(at, client.reschedule(*name, **timing))
 
-    return carried_out(selection(ids, topic, key, **rest), "rescheduled", one, many)
+    return carried_out(chosen, "rescheduled", one, many)
 
 
 @command(
@@ -509,7 +490,7 @@ def change(
     **options: Any,
 ) -> None:
     """Change a waiting or buried job in one step; what is not given stays as it is."""
-    chosen = selection(ids, topic, key)
+    chosen = Selection(ids, topic, key).checked()
     changes = fields_of(**options)
     if "delay" in changes and "at" in changes:
         raise click.UsageError("--delay and --at exclude each other")

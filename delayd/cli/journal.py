@@ -27,7 +27,7 @@ from delayd.cli.journal_report import (
     lines,
     log_bytes,
 )
-from delayd.cli.parameters import YES, Group
+from delayd.cli.parameters import YES, Subcommands
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
@@ -91,7 +91,7 @@ class PlaceParameter(click.ParamType["tuple[int, int]"]):
         return int(match[1]), int(match[2])
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def journal() -> None:
     """Inspect a journal, copy it, or cut it by hand."""
 

@@ -39,7 +39,7 @@ def command(*examples: str, make: Callable[..., Made] = click.command, **setting
     return made
 
 
-class Group(click.Group):
+class Subcommands(click.Group):
     """Commands below one: `delayd dead list`, `delayd dead show`."""
 
     def command(self, *examples: str, **settings: Any) -> Made:  # type: ignore[override]  # as above

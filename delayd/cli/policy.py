@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.parameters import Group
+from delayd.cli.parameters import Subcommands
 from delayd.cli.tables import JSON_OPTION, Column, json_text, print_fields, print_json, print_table
 from delayd.cli.terminal import complain
 from delayd.limits import POLICY_JSON_BYTES_MAX
@@ -23,7 +23,7 @@ COLUMNS: Final = (
 SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def policy() -> None:
     """List, show, set and remove the policies of topics."""
 

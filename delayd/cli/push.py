@@ -10,7 +10,7 @@ import click
 
 from delayd.access.errors import SecretsInvalid, shown
 from delayd.cli.job_options import named
-from delayd.cli.parameters import Group
+from delayd.cli.parameters import Subcommands
 from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.clock import system_wall_ms
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from delayd.config import Config
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def push() -> None:
     """Test the calls that deliver jobs."""
 

@@ -7,14 +7,13 @@ connection, so there `reserve` works with `--ack` alone.
 
 import binascii
 import sys
-from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, command, takes
-from delayd.cli.selection import WHICH, each, each_named, selection
+from delayd.cli.selection import WHICH, Selection, each_named, each_of
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.results import TEXTS
@@ -22,6 +21,8 @@ from delayd.exits import Exit
 from delayd.text import counted, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delayd.client.sync import Client, Job
 
 TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
@@ -143,11 +144,6 @@ def print_body(body: bytes, *, is_one: bool) -> bool:
     return True
 
 
-def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:
-    """Do something with the reservation of each token; return the exit code."""
-    return each(((token,) for token in tokens), call)[1]
-
-
 @command(
     "delayd ack 1-1a1ff7acb80-1", "delayd reserve ... --json | jq -r .token | xargs delayd ack"
 )
@@ -155,7 +151,7 @@ def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:
 @with_client
 def ack(client: "Client", tokens: tuple[str, ...]) -> int:
     """Acknowledge jobs by the TOKENs of their reservations: they are done and deleted."""
-    return each_token(tokens, client.ack)
+    return each_of(tokens, client.ack)
 
 
 @command("delayd nack 1-1a1ff7acb80-1 --error 'no route to host' --delay 5m")
@@ -190,7 +186,7 @@ def nack(
             due = "" if became.due is None else f" until {time_shown(became.due)}"
             print_lines([f"{token.partition('-')[0]} {became.state}{due} in {became.topic}"])
 
-    return each_token(tokens, one)
+    return each_of(tokens, one)
 
 
 @command("delayd touch 1-1a1ff7acb80-1")
@@ -204,7 +200,7 @@ def touch(client: "Client", tokens: tuple[str, ...]) -> int:
         if expires is not None:
             print_lines([time_shown(expires)])
 
-    return each_token(tokens, one)
+    return each_of(tokens, one)
 
 
 @command(
@@ -235,7 +231,7 @@ def bury(
         client.bury(*name, error=error)
 
     ids = tuple(int(name) if name.isdecimal() else name for name in names)
-    chosen = selection(ids, topic, key, dry_run=dry_run)
+    chosen = Selection(ids, topic, key, dry_run=dry_run).checked()
     if names and not dry_run and all(isinstance(name, str) for name in ids):
-        return each_token(names, one)
+        return each_of(names, one)
     return each_named(chosen, "buried", one)

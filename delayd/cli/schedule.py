@@ -14,9 +14,9 @@ import click
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
 from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, fields_of
-from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, Group, takes
+from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, Subcommands, takes
 from delayd.cli.policy import SOURCES
-from delayd.cli.selection import each
+from delayd.cli.selection import each, each_of
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -84,7 +84,7 @@ COUNT: Final = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def schedule() -> None:
     """Recurring jobs: make, list, preview, pause, run and remove their schedules.
 
@@ -445,7 +445,7 @@ def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
         client.pause_schedule(name, note)
         print_lines([f"{name} is paused; delayd schedule resume {name} ends it"])
 
-    return each(((name,) for name in names), one)[1]
+    return each_of(names, one)
 
 
 @schedule.command(
@@ -456,9 +456,7 @@ def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
 @with_client
 def resume(client: "Client", names: tuple[str, ...]) -> int:
     """Go on with paused schedules: their next runs are those that come after now."""
-    return each(
-        ((name,) for name in names), lambda name: show_change(client.resume_schedule(name))
-    )[1]
+    return each_of(names, lambda name: show_change(client.resume_schedule(name)))
 
 
 @schedule.command(

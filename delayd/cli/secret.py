@@ -24,7 +24,7 @@ from delayd.access.signing_secrets import (
     secret_text,
 )
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
-from delayd.cli.parameters import Group, parts_of
+from delayd.cli.parameters import Subcommands, parts_of
 from delayd.cli.tables import plain, print_json
 from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
@@ -38,7 +38,7 @@ from delayd.text import visible
 _with_file: Final = with_file("push.secrets")
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def secret() -> None:
     """Create and exchange the secrets that calls are signed with."""
 

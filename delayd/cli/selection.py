@@ -8,13 +8,14 @@
 A command for many jobs counts them first, and asks at a terminal before it changes them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import click
 
 from delayd.cli.connect import exit_of, explained, known_groups, known_keys, known_topics
-from delayd.cli.parameters import BOUND, DRY_RUN, JOB, YES
+from delayd.cli.parameters import BOUND, DRY_RUN, JOB, YES, Run, takes
 from delayd.cli.terminal import agreed, complain, print_lines
 from delayd.client.errors import Refused
 from delayd.exits import Exit
@@ -43,6 +44,7 @@ FILTERS: Final = (
     ),
     click.option("--to", "due_to", type=BOUND, help="Only jobs due before then."),
 )
+FILTER_NAMES: Final = ("states", "prefix", "reason", "group", "due_from", "due_to")
 WHICH: Final = (
     click.argument("ids", nargs=-1, type=JOB, metavar="[ID]..."),
     click.option(
@@ -80,57 +82,53 @@ class Selection(NamedTuple):
         if self.key is not None:
             yield (self.topic, self.key)
 
+    def checked(self) -> Self:
+        """Return it, if it is one selection. Raises `click.UsageError`."""
+        if self.ids and (self.topic or self.key or self.which or self.are_all):
+            raise click.UsageError("give IDs, or --topic and what it takes, not both")
+        if not self.ids and self.topic is None:
+            raise click.UsageError("which jobs? Give IDs, or --topic with --key or a filter")
+        if self.key is not None and (self.which or self.are_all):
+            raise click.UsageError("--key names one job, and takes no filter")
+        if self.are_all and self.which:
+            raise click.UsageError("--all is for jobs without a filter")
+        if not (self.ids or self.key or self.which or self.are_all):
+            raise click.UsageError("--topic needs --key, a filter, or --all")
+        return self
 
-def filter_of(
-    states: tuple[str, ...],
-    prefix: str | None,
-    due_from: str | None,
-    due_to: str | None,
-    reason: str | None = None,
-    group: str | None = None,
-) -> "Filter":
-    """Return the filter of the options."""
-    fields = {
-        "state": list(states) or None,
-        "key_prefix": prefix,
-        "reason": reason,
-        "due_from": due_from,
-        "due_to": due_to,
-    }
+
+def filter_of(*, states: Sequence[str] = (), group: str | None = None, **fields: Any) -> "Filter":
+    """Return the filter of the options, by their names."""
+    fields |= {"state": [*states], "key_prefix": fields.pop("prefix", None)}
     which: Filter = {name: value for name, value in fields.items() if value}  # type: ignore[assignment]
     if group is not None:
         which["group"] = group  # an empty one is refused, and does not stand for all jobs
     return which
 
 
-def selection(
-    ids: tuple[int | str, ...],
-    topic: str | None,
-    key: str | None,
-    *,
-    states: tuple[str, ...] = (),
-    prefix: str | None = None,
-    reason: str | None = None,
-    group: str | None = None,
-    due_from: str | None = None,
-    due_to: str | None = None,
-    are_all: bool = False,
-    dry_run: bool = False,
-    yes: bool = False,
-) -> Selection:
-    """Check that the arguments are one selection. Raises `click.UsageError`."""
-    which = filter_of(states, prefix, due_from, due_to, reason, group)
-    if ids and (topic or key or which or are_all):
-        raise click.UsageError("give IDs, or --topic and what it takes, not both")
-    if not ids and topic is None:
-        raise click.UsageError("which jobs? Give IDs, or --topic with --key or a filter")
-    if key is not None and (which or are_all):
-        raise click.UsageError("--key names one job, and takes no filter")
-    if are_all and which:
-        raise click.UsageError("--all is for jobs without a filter")
-    if not (ids or key or which or are_all):
-        raise click.UsageError("--topic needs --key, a filter, or --all")
-    return Selection(ids, topic, key, which, are_all, dry_run, yes)
+def with_filter(run: Run) -> Run:
+    """Give a command the options of a filter, and call it with it: `which`."""
+
+    @functools.wraps(run)
+    def filtered(**given: Any) -> int | None:
+        fields = {name: given.pop(name) for name in FILTER_NAMES}
+        return run(which=filter_of(**fields), **given)
+
+    return takes(*FILTERS)(filtered)
+
+
+def with_selection(*options: Callable[..., Any]) -> Callable[[Run], Run]:
+    """Give a command the options that choose jobs, and these, and call it with what is `chosen`."""
+
+    def decorate(run: Run) -> Run:
+        @functools.wraps(run)
+        def chose(**given: Any) -> int | None:
+            chosen = Selection(**{name: given.pop(name) for name in Selection._fields})
+            return run(chosen=chosen.checked(), **given)
+
+        return takes(*WHICH, *options, with_filter, *MANY)(chose)
+
+    return decorate
 
 
 def carried_out(
@@ -185,3 +183,8 @@ def each(names: Iterable[tuple[Any, ...]], one: Callable[..., object]) -> tuple[
             for line in explained(error):
                 complain(line)
     return count, code
+
+
+def each_of(names: Iterable[str], one: Callable[[str], object]) -> int:
+    """Carry out an operation on each, and report refusals; return the exit code."""
+    return each(((name,) for name in names), one)[1]

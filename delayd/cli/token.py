@@ -18,7 +18,7 @@ from delayd.access.token_entries import NAME, SCOPE, TOKENS_FILE, Entry
 from delayd.access.token_usage import days_of
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
-from delayd.cli.parameters import Group, parts_of
+from delayd.cli.parameters import Subcommands, parts_of
 from delayd.cli.tables import json_text, plain
 from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
@@ -34,7 +34,7 @@ ALL: Final = "all"
 _with_file: Final = with_file("auth.tokens")
 
 
-@click.group(cls=Group)
+@click.group(cls=Subcommands)
 def token() -> None:
     """Create, list and revoke the tokens of clients."""
 

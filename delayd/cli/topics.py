@@ -12,8 +12,6 @@ from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from delayd.client.sync import Client
 
 ORDERS: Final = ("name", "jobs", "ready", "delayed", "reserved", "buried", "waiting")
@@ -109,6 +107,7 @@ def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
 
     TOPIC may be a pattern: * is any text, ? any character. It stands for the topics that exist now.
     """
+    from delayd.cli.selection import each_of
 
     def one(name: str) -> None:
         if dry_run:
@@ -117,7 +116,7 @@ def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
         client.pause(name, duration)
         print_lines([f"{name} is paused for {duration}; delayd resume {name} ends it"])
 
-    return of_each(named(client, topic), one)
+    return each_of(named(client, topic), one)
 
 
 @command("delayd resume mail", "delayd resume 'mail.*' --dry-run", "delayd resume 'mail.*'")
@@ -126,6 +125,7 @@ def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
 @with_client
 def resume(client: "Client", topic: str, *, dry_run: bool) -> int:
     """End the pause of TOPIC, or of all paused topics that a pattern such as 'mail.*' matches."""
+    from delayd.cli.selection import each_of
 
     def one(name: str) -> None:
         if dry_run:
@@ -134,14 +134,7 @@ def resume(client: "Client", topic: str, *, dry_run: bool) -> int:
         client.resume(name)
         print_lines([f"{name} hands out jobs again"])
 
-    return of_each(named(client, topic, are_paused=True), one)
-
-
-def of_each(names: list[str], one: "Callable[[str], object]") -> int:
-    """Do it to each of the topics, and report refusals; return the exit code."""
-    from delayd.cli.selection import each
-
-    return each(((name,) for name in names), one)[1]
+    return each_of(named(client, topic, are_paused=True), one)
 
 
 def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str]:
