@@ -70,7 +70,6 @@ from delayd.client.results import (
 )
 from delayd.client.schedules import (
     definition_json,
-    note_bytes,
     preview_json,
     read_changed,
     read_page,
@@ -100,6 +99,7 @@ from delayd.client.values import (
     moment,
     seconds,
     tag_word,
+    text_bytes,
     waits,
 )
 
@@ -177,7 +177,9 @@ class HttpCalls:
         counts: bool = True,
         dead: bool = False,
     ) -> Steps[Became]:
-        body: dict[str, Any] = _present(error=error or None, priority=priority)
+        body: dict[str, Any] = _present(
+            error=text_bytes(error, "error").decode() or None, priority=priority
+        )
         if not counts:
             body["counts"] = False
         if dead:
@@ -199,7 +201,7 @@ class HttpCalls:
         self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
         """Bury a job in hand; or one that is not reserved, by its number or by topic and key."""
-        body = _present(error=error or None, priority=priority)
+        body = _present(error=text_bytes(error, "error").decode() or None, priority=priority)
         if isinstance(job, int) or (isinstance(job, str) and key is not None):
             yield from _ask("POST", f"{_job_path(job, key)}/bury", body)
         else:
@@ -380,7 +382,7 @@ class HttpCalls:
         yield from _ask("DELETE", _schedule_path(name))
 
     def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
-        text = json_bytes({"note": note_bytes(note).decode()})
+        text = json_bytes({"note": text_bytes(note, "note").decode()})
         return (yield from _schedule("POST", name, "/pause", text))
 
     def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:

@@ -172,7 +172,11 @@ def described(error: BaseException) -> str:
     'ValueError: no such user'
     """
     place = place_of(error)
-    words = str(error).encode(errors="replace")[:WORDS_BYTES_MAX].decode(errors="ignore")
+    try:
+        words = str(error)
+    except Exception:  # noqa: BLE001 - it is told without its message
+        words = ""
+    words = words.encode(errors="replace")[:WORDS_BYTES_MAX].decode(errors="ignore")
     return f"{type(error).__name__}: {words}".removesuffix(": ") + place
 
 

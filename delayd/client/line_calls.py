@@ -92,7 +92,6 @@ from delayd.client.results import (
 )
 from delayd.client.schedules import (
     definition_json,
-    note_bytes,
     read_page,
     read_preview,
     read_schedule,
@@ -121,6 +120,7 @@ from delayd.client.values import (
     moment,
     seconds,
     tag_word,
+    text_bytes,
     waits,
 )
 
@@ -601,7 +601,7 @@ class LineCalls:
 
     def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
         paused = ScheduleInfo(name, "", "paused", note=note)
-        return (yield from _changed_schedule("pause", "PAUSED", paused, note_bytes(note)))
+        return (yield from _changed_schedule("pause", "PAUSED", paused, text_bytes(note, "note")))
 
     def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:
         return (yield from _changed_schedule("resume", "RESUMED", ScheduleInfo(name, "", "active")))
@@ -936,13 +936,13 @@ def _key(key: str | None) -> str:
     return key
 
 
-def _one_line(text: str) -> str:
-    r"""Return text for the end of a line, cut to the length that fits.
+def _one_line(error: object) -> str:
+    r"""Return a reason for the end of a line, cut to the length that fits. Raises Invalid.
 
-    >>> _one_line("busy\r\nquit"), _one_line("delay=5")
-    ('busy quit', '"delay=5')
+    >>> _one_line("busy\r\nquit"), _one_line("delay=5"), _one_line("\0 in a file")
+    ('busy quit', '"delay=5', 'in a file')
     """
-    text = " ".join(text.split())
+    text = " ".join(text_bytes(error, "error").decode().replace("\0", " ").split())
     if text.startswith(("delay=", "counts=", "dead=")):
         text = f'"{text}'
     return text.encode()[:900].decode(errors="ignore")

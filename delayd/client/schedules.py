@@ -63,14 +63,6 @@ def preview_json(options: Mapping[str, Any]) -> bytes:
     return definition_json({"body": b"", **options})
 
 
-def note_bytes(note: object) -> bytes:
-    """Return the note of a pause as it is kept. Raises Invalid."""
-    try:
-        return note.encode()  # type: ignore[attr-defined,no-any-return]  # which it may not have
-    except (AttributeError, UnicodeEncodeError):
-        raise wrong("note", "must be a text") from None
-
-
 # --- Reading -------------------------------------------------------------------------------------
 
 

@@ -176,6 +176,14 @@ def listed(jobs: Iterable[NewJob]) -> list[NewJob]:
     return found
 
 
+def text_bytes(text: object, field: str) -> bytes:
+    """Return a note or a reason as it is sent. Raises Invalid."""
+    try:
+        return text.encode()  # type: ignore[attr-defined,no-any-return]  # which it may not have
+    except (AttributeError, UnicodeEncodeError):
+        raise wrong(field, "must be a text") from None
+
+
 def body_bytes(body: Body) -> bytes:
     """Return a body as it is kept."""
     if isinstance(body, bytes):

@@ -206,6 +206,29 @@ def test_a_job_that_raises_is_nacked_with_the_reason(world: World) -> None:
     assert info.failure.error.startswith("ZeroDivisionError: integer division")
 
 
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [Unsayable(), ValueError("nul\0"), ValueError("half \ud800")])
+def test_an_attempt_has_failed_whatever_its_exception_says(world: World, error: Exception) -> None:
+    world.client.set_policy(world.topic, {"retry": "15s"})
+    put = world.client.put(world.topic, "x")
+    with pytest.raises(type(error)), world.client.reserve(world.topic, timeout=0):
+        raise error
+    info = world.client.get(put.id)
+    assert info.state == "delayed"
+    assert info.failure is not None
+    assert info.failure.error.startswith(type(error).__name__)
+
+
+def test_a_reason_of_any_characters_buries_a_job(world: World) -> None:
+    put = world.client.put(world.topic, "x")
+    world.client.reserve(world.topic, timeout=0).bury(error="exit code 65: \0\x1b[31m")
+    assert world.client.get(put.id).state == "buried"
+
+
 # --- Jobs ----------------------------------------------------------------------------------------
 
 
@@ -285,6 +308,13 @@ PUTS: list[dict[str, Any]] = [
     {"key": "k", "on_conflict": "merge"},
 ]
 """What a put may not be given."""
+
+
+def _taken(client: Any, topic: str) -> Any:  # noqa: ANN401 - a job of either kind
+    client.put(topic, "x")
+    return client.reserve(topic, timeout=0)
+
+
 MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "topic": lambda client, _: client.put("-bad", "x"),
     "one of many": lambda client, topic: client.put_many(
@@ -313,6 +343,12 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "limit of a schedule": lambda client, topic: client.put_schedule("n", topic, "x", limit={1}),
     "note": lambda client, _: client.pause_schedule("n", "\ud800"),
     "no text": lambda client, _: client.pause_schedule("n", 5),
+    **{
+        f"reason {wrong!r}": lambda client, topic, wrong=wrong: _taken(client, topic).nack(  # type: ignore[misc]
+            error=wrong
+        )
+        for wrong in ("\ud800", 5, b"x")
+    },
     "no runs": lambda client, _: client.preview_schedule("n", 0),
     "many runs": lambda client, _: client.preview_schedule("n", 101),
     **{
