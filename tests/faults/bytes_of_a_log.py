@@ -1,13 +1,10 @@
-"""A log and a snapshot of a given length, made by an engine, and what is believed of their bytes.
-
-Every frame was synced before the next one was written, so all but the last are testified for:
-damage to them must be refused, whatever byte it hits.
-"""
+"""What an engine that does everything writes: payloads of a log, and snapshots beside it."""
 
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
@@ -27,36 +24,16 @@ from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target, pack_own
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal.disk import Disk
-from delayd.journal.errors import JournalError
-from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import LogVerdict, Recovery
 from tests.faults.parts import digest
-from tests.journal.journals import (
-    DIRECTORY,
-    contents_of,
-    disk_with,
-    flipped,
-    frame_ends,
-    opened,
-    path_of,
-)
+from tests.journal.journals import DIRECTORY, opened
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.engine import kick, played, put
 
 START_MS: Final = 1_700_000_000_000
 SEED: Final = 3
 
-
 Work = Callable[[Engine, random.Random], Iterator[None]]
-
-
-class Log(NamedTuple):
-    """A segment, its payloads, and where its header and each frame ends."""
-
-    content: bytes
-    payloads: list[bytes]
-    ends: list[int]
 
 
 def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
@@ -171,30 +148,18 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         yield
 
 
-def append_turn(engine: Engine, journal: Journal) -> bytes:
-    """Append and sync what a turn has recorded."""
+def taken(engine: Engine) -> bytes:
+    """Return what a turn has recorded."""
     pieces, _ = engine.take_log()
     engine.take_deliveries()
-    payload = b"".join(pieces)
-    journal.append(payload, engine.store.time_ms, engine.store.time_ms)
-    journal.sync()
-    return payload
+    return b"".join(pieces)
 
 
-def log_of(log_bytes: int) -> Log:
-    """Return a log of at least so many bytes, in one segment."""
-    disk = SimulatedDisk()
-    journal, _ = opened(disk, 16 * log_bytes)
+def payloads_of(turns: int) -> list[bytes]:
+    """Return what an engine records in so many turns."""
     engine = Engine(start_ms=START_MS)
-    payloads: list[bytes] = []
-    for _ in worked_on(engine, random.Random(SEED)):
-        payloads.append(append_turn(engine, journal))
-        content = disk.file_bytes(path_of(1)).rstrip(b"\0")
-        if len(content) >= log_bytes:
-            break
-    content = disk.file_bytes(path_of(1))
-    ends = frame_ends(content)
-    return Log(content[: ends[-1]], payloads, ends)
+    work = worked_on(engine, random.Random(SEED))
+    return [taken(engine) for _ in itertools.islice(work, turns)]
 
 
 def snapshots_of(turns: int, work: Work = worked_on) -> tuple[SimulatedDisk, str]:
@@ -203,7 +168,8 @@ def snapshots_of(turns: int, work: Work = worked_on) -> tuple[SimulatedDisk, str
     journal, _ = opened(disk, 64 << 10)
     engine = Engine(start_ms=START_MS)
     for turn, _ in enumerate(work(engine, random.Random(SEED)), 1):
-        append_turn(engine, journal)
+        journal.append(taken(engine), engine.store.time_ms, engine.store.time_ms)
+        journal.sync()
         if turn in {turns // 2, turns - 5}:
             journal.snapshot_is_due(engine.store.live_bytes)
             take_snapshot(engine, journal)
@@ -232,42 +198,3 @@ def recovered(disk: Disk, segment_bytes: int = 64 << 10) -> tuple[Engine, Journa
     replay.engine.store.time_ms = PlayedMs(max(replay.engine.store.time_ms, frames[-1].time_ms))
     replay.finish(PlayedMs(0))
     return replay.engine, journal
-
-
-def believed(*segments: bytes) -> tuple[list[bytes], LogVerdict | None]:
-    """Return the payloads that recovery believes, and its verdict; nothing is changed."""
-    disk = disk_with(*segments)
-    before = contents_of(disk)
-    recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
-    payloads: list[bytes] = []
-    try:
-        payloads.extend(frame.payload for frame in recovery.frames())
-    except JournalError:
-        assert recovery.verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}
-    assert contents_of(disk) == before
-    return payloads, recovery.verdict
-
-
-def check_flipped(log: Log, bit: int) -> None:
-    """A flipped bit is found, wherever it is; what stands before it is believed."""
-    payloads, verdict = believed(flipped(log.content, bit) + bytes(100))
-    if bit // 8 < HEADER_BYTES:
-        assert not payloads, bit
-        assert verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}, bit
-        return
-    whole = sum(end <= bit // 8 for end in log.ends[1:])
-    assert payloads == log.payloads[:whole], bit
-    is_last = whole == len(log.payloads) - 1
-    assert verdict is (LogVerdict.CUT if is_last else LogVerdict.CORRUPT), bit
-
-
-def check_truncated(log: Log, length: int) -> None:
-    """Of a log that ends early everything up to there is believed."""
-    payloads, verdict = believed(log.content[:length])
-    whole = sum(end <= length for end in log.ends[1:])
-    assert payloads == log.payloads[:whole], length
-    is_torn = length not in log.ends and any(log.content[log.ends[whole] : length])
-    if length < HEADER_BYTES or is_torn:
-        assert verdict is LogVerdict.CUT, length
-    else:
-        assert verdict is LogVerdict.ACCEPT, length

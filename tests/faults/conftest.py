@@ -31,6 +31,9 @@ MEASURING: Final = frozenset(
 )
 """Real processes that must do something in time, and tests that set the clock."""
 
+LONG_S_MAX: Final = 7_200
+"""How long a test may take in the long run."""
+
 SEEDS_PER_BASE: Final = 1_000_000
 SIMULATED: Final = pytest.mark.compiled_skip(
     "the simulation extends Journal and GroupCommit and lowers limits that are compiled in"
@@ -115,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.config.getoption("--long"):
+        item.add_marker(pytest.mark.timeout(LONG_S_MAX))
     if item.path.name in MEASURING:
         item.add_marker(pytest.mark.xdist_group("measuring"))
 

@@ -55,7 +55,6 @@ def nothing_but_next_year(rig: CommitRig, jobs: int, rng: random.Random) -> None
             rig.pass_turn(ms=10)
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("jobs", "segment_bytes"),
     [(2_000, 256 << 10), pytest.param(100_000, 4 << 20, marks=pytest.mark.long)],

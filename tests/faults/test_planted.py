@@ -12,12 +12,13 @@ from typing import Final
 import pytest
 
 from delayd.core.log_records import UnknownRecord
-from tests.faults import bytes_of_a_log, power_cuts
+from tests.faults import power_cuts
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import Parts, Plan
 from tests.faults.planted import PARTS, PATCHES
 from tests.faults.pushes import with_pushes
 from tests.faults.simulation import played
+from tests.journal import test_recovery_damage as damage
 
 SEEDS_MAX: Final = 300
 SNAPSHOTS: Final = Plan(operations=300, faults=frozenset({"power", "kill", "snapshots", "short"}))
@@ -65,10 +66,10 @@ def failures(parts: Parts, first: int) -> None:
 
 
 def flipped(_parts: Parts, first: int) -> None:
-    """T-B2: test_bytes.test_any_flipped_bit_of_a_log_is_found_or_harmless."""
-    log = bytes_of_a_log.log_of(4 << 10)
-    for bit in turned(range(0, 8 * len(log.content), 3), first):
-        bytes_of_a_log.check_flipped(log, bit)
+    """T-B2: tests/journal/test_recovery_damage.py, which is played itself."""
+    damage.test_any_flipped_bit_of_a_synced_log_is_found_or_in_the_last_frame(
+        lambda bits: bits[first::3], 4 << 10
+    )
 
 
 def turned(numbers: range, first: int) -> Iterable[int]:

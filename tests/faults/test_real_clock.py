@@ -73,7 +73,6 @@ def have_a_frame_written(daemon: Daemon) -> None:
         assert client.ask(f"delete {reply[1]}") == "DELETED"
 
 
-@pytest.mark.timeout(3_600)
 def test_c1_the_wall_clock_jumps(quick_path: Path, runs: Runs) -> None:
     """T-C1: ±1 h, to 1970, to 2106, a leap second: nothing is early, late, lost or doubled.
 
@@ -154,7 +153,6 @@ def has_written_more(client: PatientClient, records: int) -> bool:
     return records_written(client) > records
 
 
-@pytest.mark.timeout(3_600)
 def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> None:
     """T-C2: what comes due meanwhile comes at once, ttrs are over, and everything goes on."""
     for rng in runs.rng("T-C2 stopped", 1, 3):
@@ -186,7 +184,6 @@ def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> 
         look_at_the_rest(home, record)
 
 
-@pytest.mark.timeout(3_600)
 def test_c2_the_machine_was_started_anew(quick_path: Path, runs: Runs) -> None:
     """T-C2: the boot clock is another after a restart, forward or back: only what passed counts."""
     need_root()
@@ -204,7 +201,6 @@ def test_c2_the_machine_was_started_anew(quick_path: Path, runs: Runs) -> None:
         look_at_the_rest(home, record)
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     "to", ["-3600", "+3600", pytest.param("@1970-01-01 00:10:00", marks=pytest.mark.long)]
 )
@@ -239,7 +235,6 @@ def test_c3_the_wall_clock_was_set_while_nobody_ran(quick_path: Path, runs: Runs
         assert times == sorted(times)
 
 
-@pytest.mark.timeout(3_600)
 def test_c3_after_a_wall_clock_was_set_back_only_that_stop_is_missing(quick_path: Path) -> None:
     """T-C3: the start notes it; else the time until the next frame would be missing as well."""
     wall = WallClock(quick_path)

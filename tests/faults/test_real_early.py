@@ -14,8 +14,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import started, wait_for_exit
 
@@ -96,7 +94,6 @@ class Timed:
                         taken = b""
 
 
-@pytest.mark.timeout(7_200)
 def test_c4_no_timed_job_is_early_over_restarts(quick_path: Path, runs: Runs) -> None:
     """T-C4: every stop is bridged by the wall clock, and each doubt about it makes jobs late."""
     restarts = runs.times(4, 1_000)

@@ -49,7 +49,6 @@ def is_honest(log: str) -> bool:
     return any(words in log for words in HONEST)
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("error", "how_long"),
     [
@@ -101,7 +100,6 @@ def lose_what_comes(disk: LoopDisk, daemon: Daemon) -> bool:
         return disk.lose(active, frame_ends(active.read_bytes())[-1] + 1) > 0
 
 
-@pytest.mark.timeout(3_600)
 def test_e2_the_disk_loses_what_it_had_taken(tmp_path: Path, runs: Runs) -> None:
     """T-E2: the write back of some pages fails; a sync says so once, and the next would not.
 

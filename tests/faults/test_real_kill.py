@@ -29,7 +29,6 @@ LOOPS_PER_DIRECTORY = 8
 """Then a new one: looking at all that has gathered takes longer than the loop itself."""
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     "policy", ["always", "never", pytest.param("interval", marks=pytest.mark.long)]
 )
@@ -58,7 +57,6 @@ def kill_and_look(directory: Path, policy: str, rng: random.Random, kills: int) 
 # --- At every system call -----------------------------------------------------------------------
 
 
-@pytest.mark.timeout(3_600)
 def test_k2_killed_at_each_system_call(quick_path: Path, runs: Runs) -> None:
     """T-K2: killed at the n-th write, sync, rename, ... of a fixed workload, for all n.
 

@@ -75,7 +75,6 @@ def cut_under_load(
     disk.power_on()
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_p1_the_power_goes_under_a_daemon_that_syncs_always(
     tmp_path: Path, runs: Runs, kind: str
@@ -92,7 +91,6 @@ def test_p1_the_power_goes_under_a_daemon_that_syncs_always(
             runs.count(f"T-P1 always {kind}", cuts, "power cuts")
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("policy", ["interval", "never"])
 def test_p1_the_power_goes_under_a_daemon_that_syncs_later(
     tmp_path: Path, runs: Runs, policy: str

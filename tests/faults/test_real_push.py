@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import now_ms, started
@@ -134,7 +132,6 @@ def judge(jobs: Jobs, arrivals: list[Arrival]) -> None:
                 assert late_s <= 0, f"{name} was sent {late_s} s after it was cancelled"
 
 
-@pytest.mark.timeout(3_600)
 def test_w1_daemon_and_receiver_killed_while_jobs_are_delivered(
     quick_path: Path, runs: Runs
 ) -> None:

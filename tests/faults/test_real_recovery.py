@@ -113,7 +113,6 @@ def tear(directory: Path) -> None:
         file.write(random.Random(end).randbytes(300))
 
 
-@pytest.mark.timeout(3_600)
 def test_k3_killed_while_it_recovers(
     killed: tuple[Path, Record], quick_path: Path, runs: Runs
 ) -> None:
@@ -164,7 +163,6 @@ def recovered(directory: Path) -> set[tuple[int, str, bytes]]:
     return {(job.job_id, job.state, job.body) for job in seen}
 
 
-@pytest.mark.timeout(3_600)
 def test_k3_killed_while_it_repairs(
     killed: tuple[Path, Record], quick_path: Path, runs: Runs
 ) -> None:

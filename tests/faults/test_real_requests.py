@@ -1,17 +1,16 @@
-"""T-R6 to T-R8 and T-M1: what is no request, requests in pieces, lost answers, memory."""
+"""T-R6 and T-M1: what is no request, and memory.
+
+T-R7 is in `tests/http/test_connection.py`, T-R8 in `tests/integration/test_http_crash.py`.
+"""
 
 import random
-import re
 import select
 import socket
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from delayd import limits
 from delayd.testing.daemon import Daemon
@@ -59,7 +58,8 @@ ODD: Final[Mapping[str, tuple[bytes, int]]] = {
     "trailers without end": (chunked(b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"), 431),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 3, 400),
 }
-"""What a daemon may choke on. The answers to all other mistakes are in `tests/http`."""
+"""What a daemon may choke on. The answers to all other mistakes are in `tests/http`; what is odd on
+the line, and takes no memory, in `tests/line`."""
 
 
 def test_r6_what_is_not_a_request_is_refused_and_harms_nobody(tmp_path: Path, runs: Runs) -> None:
@@ -155,7 +155,11 @@ def attack(daemon: Daemon, rng: random.Random) -> None:
         client.close()
 
 
-@pytest.mark.timeout(3_600)
+def ask_once(daemon: Daemon, content: object) -> Answer:
+    with HttpClient(daemon.http_address) as client:
+        return client.ask("POST", PUT, content)
+
+
 def test_r6_no_bytes_harm_the_daemon(quick_path: Path, runs: Runs) -> None:
     """T-R6: spoilt requests, in pieces, from clients that go at any moment."""
     few = {"DELAYD_HTTP_HELD_BYTES_MAX": str(MIB), "DELAYD_HTTP_HEADER_TIMEOUT": "1s"}
@@ -168,111 +172,6 @@ def test_r6_no_bytes_harm_the_daemon(quick_path: Path, runs: Runs) -> None:
             until(lambda: ask_once(daemon, {"body": 0}).status == 201)
         assert "a fault" not in daemon.log()
         until(lambda: sockets(daemon) == listening)
-
-
-ODD_LINES: Final = (
-    (b"put 0 0 60 70000\r\n" + b"x" * 70_000 + b"\r\n", b"JOB_TOO_BIG\r\n"),
-    (b"put 0 0 60 9999999\r\n" + b"x" * 9_999_999 + b"\r\n", b"JOB_TOO_BIG\r\n"),
-    (b"y" * 100_000 + b"\r\n", b"BAD_FORMAT\r\n"),
-)
-"""What is said on the line, and how the answer begins; the short ones are in `tests/line`."""
-
-
-def test_r6_odd_lines_are_refused_and_the_next_one_is_heard(tmp_path: Path, runs: Runs) -> None:
-    """T-R6: bodies and lines that are too long."""
-    with started(tmp_path) as daemon:
-        for said, answer in ODD_LINES:
-            with LineClient(daemon.address) as client:
-                client.send(said + b"\r\nlist-tube-used\r\n")
-                heard = client.reply()
-                assert heard == answer, said[:50]
-                while (heard := client.reply()) != b"USING default\r\n":
-                    assert heard in {b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"}, said[:50]
-            runs.count("T-R6")
-        assert memory_bytes(daemon, "VmHWM") < 150 * MIB
-
-
-# --- T-R7: requests in pieces --------------------------------------------------------------------
-
-
-KEYED: Final = "/v1/topics/mail/keys/a%2Fkey"
-ROW: Final = (
-    ("PUT", KEYED, {"body": {"n": 1}, "delay": "1h"}),
-    ("GET", KEYED, None),
-    ("POST", PUT, {"body": "ready", "ttr": "1h"}),
-    ("POST", "/v1/topics/mail/reserve", {"max": 1}),
-    ("GET", "/v1/jobs/18446744073709551615", None),
-    ("DELETE", KEYED, None),
-)
-"""Requests that leave nothing behind but one job reserved."""
-
-_CHANGES: Final = re.compile(
-    rb'"id":\d+|"token":"[^"]+"|"(due|created|expires|reserved_at)":"[^"]+"|"late(ness)?[^"]*":[^,}]+'
-)
-
-
-def answers_to(daemon: Daemon, data: bytes, at: int, answers: int) -> list[tuple[int, bytes]]:
-    """Send the bytes in two pieces; return the answers without what differs from run to run."""
-    with HttpClient(daemon.http_address) as client:
-        client.send(data[:at])
-        if at:
-            # So that the first piece has been read by the time the second one comes.
-            time.sleep(0.0005)
-        client.send(data[at:])
-        heard = [client.answer() for _ in range(answers)]
-    return [(answer.status, _CHANGES.sub(b"", answer.body)) for answer in heard]
-
-
-def test_r7_requests_in_a_row_are_answered_alike_in_whatever_pieces(
-    tmp_path: Path, runs: Runs
-) -> None:
-    """T-R7: six requests in one packet, and cut in two at every byte."""
-    data = b"".join(request(*each) for each in ROW)
-    with started(tmp_path, *HTTP, "--sync", "never", segment_bytes="256MiB") as daemon:
-        whole = answers_to(daemon, data, 0, len(ROW))
-        assert [status for status, _ in whole] == [201, 200, 201, 200, 404, 200]
-        step = 1 if runs.is_long else 3
-        for at in range(1, len(data), step):
-            assert answers_to(daemon, data, at, len(ROW)) == whole, data[:at]
-            runs.count("T-R7")
-
-
-# --- T-R8: answers that nobody read --------------------------------------------------------------
-
-
-def test_r8_what_was_asked_for_twice_is_done_once(tmp_path: Path, runs: Runs) -> None:
-    """T-R8: the client dies after it has asked and before it has read; it asks again."""
-    key = "Idempotency-Key: order-17"
-    with started(tmp_path, *HTTP) as daemon, HttpClient(daemon.http_address) as client:
-        for number in range(runs.times(5, 200)):
-            put = request("POST", PUT, {"body": number}, f"{key}-{number}")
-            dying = HttpClient(daemon.http_address)
-            dying.send(put)
-            dying.die()
-            client.send(put)
-            answer = client.answer()
-            while answer.status == 409:  # the first one is still being carried out
-                client.send(put)
-                answer = client.answer()
-            assert answer.status in {200, 201}, answer
-            reserved = client.ask("POST", "/v1/topics/mail/reserve", {"max": 10}).json["jobs"]
-            assert [job["id"] for job in reserved] == [answer.json["id"]], "one job, not two"
-
-            (job,) = reserved
-            ack = request("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
-            dying = HttpClient(daemon.http_address)
-            dying.send(ack)
-            dying.die()
-            gone = partial(client.ask, "GET", f"/v1/jobs/{job['id']}")
-            until(lambda gone=gone: gone().status == 404)  # type: ignore[misc]
-            client.send(ack)
-            assert client.answer().status in {404, 409}, "it is gone, and nobody else's"
-            runs.count("T-R8")
-
-
-def ask_once(daemon: Daemon, content: object) -> Answer:
-    with HttpClient(daemon.http_address) as client:
-        return client.ask("POST", PUT, content)
 
 
 # --- T-M1: memory --------------------------------------------------------------------------------

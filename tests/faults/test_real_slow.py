@@ -77,7 +77,6 @@ def ask_something_else(address: Address, within_s: float = ANSWER_S_MAX) -> None
         assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("sync_ms", SYNCS_MS, ids=["5s", "hangs", "200ms"])
 def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: int) -> None:
     """T-S1: each fdatasync takes 200 ms, 5 s, or does not end: the loop is alive, all is kept.
@@ -104,7 +103,6 @@ def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: i
     runs.count("T-S1 thread", 1, f"syncs of {sync_ms} ms")
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("operations_per_s", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int) -> None:
     """T-S1: a device that does 20 writes a second, or one; the kernel syncs, and the loop is alive.

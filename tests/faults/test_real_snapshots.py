@@ -4,8 +4,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from delayd.limits import UNSYNCED_BYTES_MAX
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import started
@@ -30,7 +28,6 @@ def put_many(address: Address, jobs: int) -> None:
                 assert client.reply().startswith(b"INSERTED ")
 
 
-@pytest.mark.timeout(3_600)
 def test_m2_many_jobs_are_written_down_while_others_are_served(
     quick_path: Path, tmp_path: Path, runs: Runs
 ) -> None:

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import (
@@ -90,7 +88,6 @@ def work_without_space(home: Path, rng: random.Random, ballast: Path | None) -> 
     look_at_the_rest(home, record)
 
 
-@pytest.mark.timeout(3_600)
 def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
     """T-N1: puts are refused and nothing else is; removals are durable; it goes on by itself.
 
@@ -164,7 +161,6 @@ def test_n2_the_file_system_turns_read_only(tmp_path: Path, runs: Runs) -> None:
     runs.count("T-N2 read-only", 1, "runs")
 
 
-@pytest.mark.timeout(3_600)
 def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
     """T-E3: files cannot grow beyond a limit: puts are refused once there is one, and no more."""
     for rng in runs.rng("T-E3 limit", 1, 10):
@@ -187,7 +183,6 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
         look_at_the_rest(home, record)
 
 
-@pytest.mark.timeout(3_600)
 def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs) -> None:
     """T-E3: a write ends in the middle, with EFBIG for the rest, in space that was there before.
 

@@ -5,8 +5,6 @@ import random
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from delayd.core.job_parts import body_of
 from delayd.exits import Exit
 from delayd.journal.journal import Journal
@@ -53,7 +51,6 @@ def recovered(disk: SimulatedDisk) -> dict[int, bytes]:
     return {job_id: body_of(record) for job_id, record in replay.engine.store.jobs}
 
 
-@pytest.mark.timeout(3_600)
 def test_p7_every_state_that_a_power_cut_may_leave(quick_path: Path, runs: Runs) -> None:
     """T-P7: the calls of a real daemon are done again on a disk that forgets, up to each of them.
 

@@ -30,7 +30,6 @@ def stop_under_load(directory: Path, record: Record, rng: random.Random, policy:
         assert code == Exit.OK, daemon.log()
 
 
-@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     "policy",
     [

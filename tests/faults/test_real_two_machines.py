@@ -430,7 +430,6 @@ def takeovers(pytestconfig: pytest.Config) -> Iterator[Takeovers]:
         counts[kind, "takeover, longest, ms"] = round(1_000 * max(took_s))
 
 
-@pytest.mark.timeout(7_200)
 def test_h_two_machines_through_faults(
     pair: PostgresPair, net: Network, takeovers: Takeovers, runs: Runs
 ) -> None:
@@ -448,7 +447,6 @@ def test_h_two_machines_through_faults(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3_600)
 def test_h6_clocks_that_differ_by_an_hour_and_a_year_and_one_that_is_set(
     net: Network, takeovers: Takeovers, runs: Runs
 ) -> None:
@@ -478,7 +476,6 @@ def test_h6_clocks_that_differ_by_an_hour_and_a_year_and_one_that_is_set(
                 course.end()
 
 
-@pytest.mark.timeout(3_600)
 def test_h4_jobs_of_a_full_database_are_removed_and_puts_are_refused(
     net: Network, runs: Runs
 ) -> None:
