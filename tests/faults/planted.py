@@ -1,18 +1,17 @@
 """Daemons that are broken on purpose: what a suite that proves anything must find.
 
-Each fault is one that some system has had. `test_planted` says which test finds which.
+Each fault is one that some system has had. `test_planted` says which there are, and who finds each.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import delayd.core.background_tasks
 import delayd.core.operations.attempts
 import delayd.core.push_lanes
 import delayd.core.retry
-import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
 import delayd.push.scheduler
@@ -28,7 +27,6 @@ from delayd.journal.retention import KeptSnapshot
 from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from tests.faults.adapter import SteppedCommit
 from tests.faults.disk import BegunSync, BusyDisk
-from tests.faults.parts import Parts
 
 Patch = contextlib.AbstractContextManager[object]
 
@@ -206,29 +204,3 @@ def failures_believed() -> Patch:
 
 def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
     return expired(record)
-
-
-def removing_early() -> Patch:
-    """Remove old segments and snapshots before the new snapshot is durable."""
-    return mock.patch.object(delayd.journal.journal, "SnapshotWriter", RemovingEarly)
-
-
-PARTS: Final[dict[str, Parts]] = {
-    "acknowledges before the sync": Parts(commit=AcknowledgingEarly),
-    "never syncs the directory": Parts(disk=SyncingNoDirectory),
-    "tries a failed sync again": Parts(disk=Retrying),
-    "names a snapshot before it is synced": Parts(disk=SyncingNoSnapshot),
-}
-"""Those that a simulation can be built with."""
-
-PATCHES: Final[dict[str, Callable[[], Patch]]] = {
-    "checks no checksum": no_checksums,
-    "forgets keys in a replay": keys_forgotten,
-    "forgets in a replay that a ttr ran out under a ladder": lapses_forgotten,
-    "forgets in a replay the ladder of jobs that are pushed": push_ladder_forgotten,
-    "hears of no job to be pushed that was ready before a start": lanes_unheard_of,
-    "removes a job whose call has failed": failures_believed,
-    "records no slice of what a closed connection held": returns_forgotten,
-    "removes old segments before the snapshot is durable": removing_early,
-}
-"""The others."""

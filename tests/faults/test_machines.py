@@ -4,17 +4,14 @@ A seed that fails is printed, and played again by `--fault-seed N`. Every bug th
 way stays here as a fixed seed.
 """
 
-import contextlib
 from collections import Counter
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 import pytest
 
 from tests.faults.conftest import SIMULATED, Runs
-from tests.faults.database import LEASE_MS, Rules
-from tests.faults.planted_machines import PATCHES, PLANS, RULES
+from tests.faults.database import LEASE_MS
+from tests.faults.planted_machines import FAULTS
 from tests.faults.two_machines import MachinesPlan, played
 
 PARTS: Final = 10
@@ -22,21 +19,6 @@ PARTS: Final = 10
 
 SEEDS_MAX: Final = 300
 """So many may be played until a planted fault is found."""
-
-FOUND_AT: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "an append does not compare the epoch": 10,
-        "an append does not compare the head": 11,
-        "a statement of a snapshot is carried out for the next one": 15,
-        "an unknown outcome is acknowledged before the next append": 52,
-        "delayd time goes on by the machine's clock": 24,
-        "a snapshot ends in the middle of a row": 14,
-        "a frame that was found is never sent again": 400,
-        "an append is sure though the standby was not waited for": 9,
-        "a standby follows a clock that was set forward": 22,
-    }
-)
-"""The seed that finds a planted fault, where it is not among the first; that changes with runs."""
 
 
 @SIMULATED
@@ -89,18 +71,18 @@ def test_a_seed_is_played_the_same_way_twice() -> None:
     assert [*first.database.all_frames()] == [*second.database.all_frames()]
 
 
-def _play_all(seeds: range, plan: MachinesPlan | None, rules: type[Rules] | None) -> None:
-    for seed in seeds:
-        played(seed, plan, None if rules is None else rules())
-
-
 @SIMULATED
-@pytest.mark.parametrize("fault", [*RULES, *PATCHES])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, runs: Runs) -> None:
     """The oracle is tested too."""
-    rules, patch = RULES.get(fault), PATCHES.get(fault, contextlib.nullcontext)
-    first = 0 if runs.is_long else FOUND_AT.get(fault, 0)
+    patch, rules, plan, found_at = FAULTS[fault]
+    first = 0 if runs.is_long else found_at
+
+    def play_all() -> None:
+        for seed in range(first, first + SEEDS_MAX):
+            played(seed, plan, rules())
+
     # What cannot be played, or asserts something, is found by the daemon that meets it.
     with pytest.raises(AssertionError), patch():
-        _play_all(range(first, first + SEEDS_MAX), PLANS.get(fault), rules)
+        play_all()
     runs.count("planted", what=f"{fault}: found by T-H9")

@@ -1,21 +1,23 @@
 """A suite that finds nothing may be blind: journals that are broken on purpose must be found.
 
-`FINDERS` is the table: planted fault → the tests that must find it. What a test looks through has
+`FAULTS` is the table: planted fault → the tests that must find it. What a test looks through has
 numbers; the everyday run begins where the fault is known to be found, the long run with the first.
 """
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from typing import Final
+from unittest import mock
 
 import pytest
 
 from delayd.core.log_records import UnknownRecord
-from tests.faults import power_cuts
+from delayd.journal import journal
+from tests.faults import planted, power_cuts
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import Parts, Plan
-from tests.faults.planted import PARTS, PATCHES
+from tests.faults.planted import Patch
 from tests.faults.pushes import with_pushes
 from tests.faults.simulation import played
 from tests.journal import test_recovery_damage as damage
@@ -78,31 +80,50 @@ def turned(numbers: range, first: int) -> Iterable[int]:
     return (*numbers[place:], *numbers[:place])
 
 
-FINDERS: Final[Mapping[str, Mapping[Finder, int]]] = MappingProxyType(
-    {
-        "acknowledges before the sync": {simulated: 36, boundaries: 22},
-        "never syncs the directory": {simulated: 18, boundaries: 23},
-        "tries a failed sync again": {simulated: 15, failures: 0},
-        "names a snapshot before it is synced": {
-            simulated_with_snapshots: 25,
-            boundaries_of_snapshots: 45,
-        },
-        "checks no checksum": {simulated: 11, flipped: 0},
-        "forgets keys in a replay": {simulated: 0},
-        "forgets in a replay that a ttr ran out under a ladder": {simulated: 19},
-        "forgets in a replay the ladder of jobs that are pushed": {simulated_with_pushes: 17},
-        "hears of no job to be pushed that was ready before a start": {simulated_with_pushes: 0},
-        "removes a job whose call has failed": {simulated_with_pushes: 13},
-        "records no slice of what a closed connection held": {simulated: 0},
-        "removes old segments before the snapshot is durable": {
-            simulated_with_snapshots: 0,
-            boundaries_of_snapshots: 0,
-        },
-    }
-)
-"""Who finds each fault, and the number that finds it soon, which changes as clients do."""
+FAULTS: Final[dict[str, tuple[Parts | Callable[[], Patch], dict[Finder, int]]]] = {
+    "acknowledges before the sync": (
+        Parts(commit=planted.AcknowledgingEarly),
+        {simulated: 36, boundaries: 22},
+    ),
+    "never syncs the directory": (
+        Parts(disk=planted.SyncingNoDirectory),
+        {simulated: 18, boundaries: 23},
+    ),
+    "tries a failed sync again": (Parts(disk=planted.Retrying), {simulated: 15, failures: 0}),
+    "names a snapshot before it is synced": (
+        Parts(disk=planted.SyncingNoSnapshot),
+        {simulated_with_snapshots: 25, boundaries_of_snapshots: 45},
+    ),
+    "checks no checksum": (planted.no_checksums, {simulated: 11, flipped: 0}),
+    "forgets keys in a replay": (planted.keys_forgotten, {simulated: 0}),
+    "forgets in a replay that a ttr ran out under a ladder": (
+        planted.lapses_forgotten,
+        {simulated: 19},
+    ),
+    "forgets in a replay the ladder of jobs that are pushed": (
+        planted.push_ladder_forgotten,
+        {simulated_with_pushes: 17},
+    ),
+    "hears of no job to be pushed that was ready before a start": (
+        planted.lanes_unheard_of,
+        {simulated_with_pushes: 0},
+    ),
+    "removes a job whose call has failed": (
+        planted.failures_believed,
+        {simulated_with_pushes: 13},
+    ),
+    "records no slice of what a closed connection held": (
+        planted.returns_forgotten,
+        {simulated: 0},
+    ),
+    "removes old segments before the snapshot is durable": (
+        partial(mock.patch.object, journal, "SnapshotWriter", planted.RemovingEarly),
+        {simulated_with_snapshots: 0, boundaries_of_snapshots: 0},
+    ),
+}
+"""How each is planted, and who finds it: the number that does so soon changes as clients do."""
 
-CASES: Final = [(fault, *found) for fault, finders in FINDERS.items() for found in finders.items()]
+CASES: Final = [(fault, *found) for fault, (_, by) in FAULTS.items() for found in by.items()]
 
 
 @SIMULATED
@@ -113,13 +134,10 @@ CASES: Final = [(fault, *found) for fault, finders in FINDERS.items() for found 
 )
 def test_a_planted_fault_is_found(fault: str, finder: Finder, number: int, runs: Runs) -> None:
     """The oracle is tested too."""
-    patch = PATCHES.get(fault, contextlib.nullcontext)
+    plant, _ = FAULTS[fault]
+    parts, patch = (plant, nullcontext) if isinstance(plant, Parts) else (Parts(), plant)
     # A log that cannot be played is found by whoever plays it.
     with pytest.raises((AssertionError, UnknownRecord)), patch():
-        finder(PARTS.get(fault, Parts()), 0 if runs.is_long else number)
+        finder(parts, 0 if runs.is_long else number)
     assert finder.__doc__ is not None
     runs.count("planted", what=f"{fault}: found by {finder.__doc__.rstrip('.')}")
-
-
-def test_every_planted_fault_has_a_finder() -> None:
-    assert FINDERS.keys() == PARTS.keys() | PATCHES.keys()

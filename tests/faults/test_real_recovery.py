@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -197,42 +197,16 @@ def test_k3_killed_while_it_repairs(
 # --- T-B3, T-B4 ---------------------------------------------------------------------------------
 
 
-def lose_the_middle(directory: Path) -> None:
-    segments_of(directory)[-2].unlink()
-
-
-def add_a_foreign_file(directory: Path) -> None:
-    (directory / "notes.txt").write_text("of somebody else")
-
-
-@pytest.mark.parametrize(
-    ("disorder", "named"), [(lose_the_middle, "segment-"), (add_a_foreign_file, "notes.txt")]
-)
-def test_b3_a_directory_in_disorder_is_refused(
-    killed: tuple[Path, Record],
-    quick_path: Path,
-    runs: Runs,
-    disorder: Callable[[Path], None],
-    named: str,
-) -> None:
-    """T-B3: exit 65, a message that names the file, and nothing is written.
-
-    Whatever else is refused is in `test_bytes`.
-    """
-    with copied(killed, quick_path) as (directory, _):
-        disorder(directory)
-        before = contents(directory)
-        assert named in refused(directory, Exit.CORRUPT_JOURNAL)
-        assert contents(directory) == before
-    runs.count("T-B3", 1, "directories")
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is taken on, which needs root")
 @pytest.mark.parametrize("of_whom", ["the directory", "a file"])
 def test_b3_what_belongs_to_another_is_refused(
     killed: tuple[Path, Record], quick_path: Path, runs: Runs, of_whom: str
 ) -> None:
-    """T-B3: a daemon without the rights says so, and nothing is written."""
+    """T-B3: a daemon without the rights says so, and nothing is written.
+
+    Whatever else is refused is in `tests/journal/test_recovery.py`, and by which exit code in
+    `tests/integration/test_refusals.py`.
+    """
     if subprocess.run([*NOBODY, sys.executable, "-c", "import delayd"], check=False).returncode:
         pytest.skip("another user may not read this checkout or its .venv")
     for folder in (quick_path, *quick_path.parents):

@@ -3,7 +3,6 @@
 That a call says so is in `test_real_errors`.
 """
 
-import os
 import random
 import resource
 import time
@@ -18,7 +17,6 @@ from tests.faults.real_daemon import (
     need,
     refused,
     standing_still,
-    started,
     wait_for_exit,
 )
 from tests.faults.real_disk import loop_disk, run, small_disk
@@ -31,25 +29,13 @@ from tests.faults.real_load import (
     look_at_the_rest,
 )
 from tests.journal.journals import frame_ends
-from tests.line_client import LineClient
 from tests.rigs.waiting import until
 
 BALLAST_BYTES: Final = 1 << 20
 LIMITED_BYTES: Final = 128 << 10
 """The smallest file of the reserve: below that, there is no space at all."""
 
-LITTLE_BYTES: Final = 40 << 20
-"""Less than a file of the log, with segments of the usual length."""
-
-HALVED_BYTES: Final = 32 << 20
-"""The largest file that so little has space for: half of the usual length, half of that, ..."""
-
 SEGMENTS: Final = "256KiB"
-
-
-def free_bytes_of(path: Path) -> int:
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
 
 
 def refusals(crew: list[Worker]) -> Counter[str]:
@@ -98,32 +84,6 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
             ballast = path / "ballast"
             ballast.write_bytes(bytes(BALLAST_BYTES))
             work_without_space(path / "data", rng, ballast)
-
-
-def has_its_space(path: Path) -> bool:
-    """Whether what is little has been left; what cannot be got whole is given back at once.
-
-    A failed try takes all there is. If the machine's clock was set meanwhile, the log says so in a
-    frame, and a smaller file of the log has its space by right.
-    """
-    return free_bytes_of(path) > LITTLE_BYTES - HALVED_BYTES - (1 << 20)
-
-
-def test_n1_starts_with_little_space_leave_it_where_it_is(tmp_path: Path, runs: Runs) -> None:
-    """T-N1: too little space for a whole file of the log, on ext4, which keeps what it could get.
-
-    Each start continues the log of the one before, and takes puts.
-    """
-    with loop_disk(tmp_path) as disk:
-        other = disk.mount_point / "other"
-        with other.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, free_bytes_of(disk.mount_point) - LITTLE_BYTES)
-        for _ in range(3):
-            with started(disk.home, segment_bytes="256MiB") as daemon:
-                until(partial(has_its_space, disk.mount_point))
-                with LineClient(daemon.address) as client:
-                    assert client.ask("put 0 0 60", b"x").startswith("INSERTED")
-    runs.count("T-N1 little space", 3, "starts")
 
 
 def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
