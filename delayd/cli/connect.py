@@ -48,6 +48,7 @@ URL_VARIABLE: Final = "DELAYD_URL"
 TOKEN_VARIABLE: Final = "DELAYD_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_BYTES_MAX: Final = 4_096
 PATIENCE_S: Final = 30.0
+ANSWER_S: Final = 30.0
 COMPLETION_S: Final = 0.5
 """How long a shell waits for the daemon that knows topics and keys."""
 KEYS_MAX: Final = 100
@@ -154,13 +155,17 @@ def client(
     token_file: object = None,
     ca_file: str | None = None,
     patience_s: float = PATIENCE_S,
+    answer_s: float = ANSWER_S,
 ) -> "Client":
     """Return a client; nothing is connected before its first call. Raises CommandFailed."""
     from delayd.client.sync import Client
 
     where = url_of(url, line)
+    tls = context(ca_file)
     try:
-        return Client(where, token=token(token_file), tls=context(ca_file), patience=patience_s)
+        return Client(
+            where, token=token(token_file), tls=tls, timeout=answer_s, patience=patience_s
+        )
     except ValueError as error:
         raise CommandFailed(Exit.USAGE, str(error)) from None
 

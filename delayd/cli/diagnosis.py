@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.bounded_files import OPEN_TO_OTHERS
-from delayd.cli.machine import ANOTHER, CLOCK_SOURCE, DELAYD, FREE, FileFacts, Machine, PortFacts
+from delayd.cli.machine import (
+    ANOTHER,
+    CLOCK_SOURCE,
+    DELAYD,
+    FREE,
+    SILENT,
+    FileFacts,
+    Machine,
+    PortFacts,
+)
 from delayd.durations import size_text
 from delayd.limits import DESCRIPTORS_MIN, DESCRIPTORS_RESERVED
 
@@ -177,25 +186,23 @@ def clock(facts: Machine, _config: "Config") -> Findings:
 def addresses(facts: Machine, _config: "Config") -> Findings:
     """The addresses on which the daemon is to listen."""
     for port in facts.ports:
-        yield from port_findings(port, facts.directory.holder)
+        yield from port_findings(port)
 
 
-def port_findings(port: PortFacts, holder: str = "") -> Findings:
-    """Judge one address; `holder` is the process of the data directory, empty if there is none."""
+def port_findings(port: PortFacts) -> Findings:
+    """Judge one address."""
+    whose = f"see who it is with `ss -lntxp | grep {port.address.rpartition(':')[2]}`"
     if port.state == FREE:
         yield Finding(Severity.OK, port.name, f"{port.address} is free")
     elif port.state == DELAYD:
         yield Finding(Severity.OK, port.name, f"a delayd answers on {port.address}")
-    elif port.state == ANOTHER and holder:  # it may want a certificate, or another user
-        text = f"{port.address} is taken, by {holder} as it seems, which uses the data directory"
-        yield Finding(
-            Severity.NOTE, port.name, text, "ask the daemon there: delayd doctor --url URL"
-        )
+    elif port.state == SILENT:
+        text = f"{port.address} is taken, by a program that does not say what it is"
+        advice = f"a delayd that wants a certificate or is busy does so, too; {whose}"
+        yield Finding(Severity.NOTE, port.name, text, advice)
     elif port.state == ANOTHER:
-        port_number = port.address.rpartition(":")[2]
-        advice = f"see who it is with `ss -ltnp 'sport = :{port_number}'`, or choose another"
         text = f"another program listens on {port.address}"
-        yield Finding(Severity.WRONG, port.name, text, advice)
+        yield Finding(Severity.WRONG, port.name, text, f"{whose}, or choose another")
     else:
         text = f"{port.address} cannot be listened on: {port.state}"
         advice = "choose an address of this machine, with a port above 1023"

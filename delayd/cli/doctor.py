@@ -30,6 +30,8 @@ HELD_S: Final = 600.0
 """For how long that is nothing to speak of."""
 DAEMON_S: Final = 3.0
 """How long a daemon that is away is looked for."""
+ANSWER_S: Final = 5.0
+"""How long each of its answers may take."""
 COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
 
@@ -116,7 +118,7 @@ def daemon_findings(
 
     subject = "the daemon"
     try:
-        with client(url, line, token_file, ca_file, DAEMON_S) as daemon:
+        with client(url, line, token_file, ca_file, DAEMON_S, ANSWER_S) as daemon:
             health, held = daemon.health(), held_findings(daemon)
     except DelaydError as error:
         level = Severity.NOTE if exit_of(error) == Exit.NOT_ALLOWED else Severity.WRONG

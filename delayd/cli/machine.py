@@ -39,6 +39,7 @@ LINE_PING: Final = b"get-policy default\r\n"
 FREE: Final = "free"
 DELAYD: Final = "delayd"
 ANOTHER: Final = "another program"
+SILENT: Final = "silent"
 
 
 class FileFacts(NamedTuple):
@@ -84,7 +85,7 @@ class PortFacts(NamedTuple):
     """`line.listen` or `http.listen`."""
     address: str
     state: str
-    """FREE, DELAYD, ANOTHER, or the reason why it cannot be used."""
+    """FREE, DELAYD, ANOTHER, SILENT, or the reason why it cannot be used."""
 
 
 class Machine(NamedTuple):
@@ -236,7 +237,11 @@ def ports(config: "Config") -> Iterator[PortFacts]:
 def port_state(
     address: Address, question: bytes, marks: Sequence[bytes], *, has_tls: bool = False
 ) -> str:
-    """Return FREE, DELAYD or ANOTHER (another program listens); or why it cannot be used."""
+    """Return FREE, DELAYD, ANOTHER (another program listens); or why it cannot be used.
+
+    SILENT is who listens and says nothing: a delayd does so that wants a certificate or another
+    user, has too many connections, or is busy.
+    """
     if isinstance(address, TcpAddress):
         try:
             info = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
@@ -255,15 +260,20 @@ def port_state(
         answer = answer_of(address, question, has_tls=has_tls)
     except ConnectionRefusedError:  # a unix socket that was left behind
         return FREE
-    except OSError:
+    except ssl.SSLError:
         return ANOTHER
-    return DELAYD if any(mark in answer for mark in marks) else ANOTHER
+    except OSError:
+        return SILENT
+    if any(mark in answer for mark in marks):
+        return DELAYD
+    return ANOTHER if answer else SILENT
 
 
 def answer_of(address: Address, question: bytes, *, has_tls: bool) -> bytes:
     """Send a request and return the beginning of the answer. Raises OSError.
 
-    Over TLS whatever certificate there is will do: nothing secret is sent.
+    Over TLS whatever certificate there is will do: nothing secret is sent. Who wants one of us
+    closes the connection after the handshake, or says so.
     """
     if isinstance(address, TcpAddress):
         connection = socket.create_connection((address.host, address.port), PROBE_S)
@@ -279,9 +289,10 @@ def answer_of(address: Address, question: bytes, *, has_tls: bool) -> bytes:
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        with context.wrap_socket(connection) as wrapped:
+        with context.wrap_socket(connection) as wrapped, contextlib.suppress(ssl.SSLError):
             wrapped.sendall(question)
             return wrapped.recv(ANSWER_BYTES_MAX)
+        return b""
 
 
 def unit_state() -> str:

@@ -2,6 +2,7 @@ import os
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from delayd.cli.machine import (
     DELAYD,
     FREE,
     LINE_PING,
+    SILENT,
     directory_facts,
     file_facts,
     file_system_of,
@@ -88,7 +90,7 @@ def answering(answer: bytes, tls: ssl.SSLContext | None = None) -> TcpAddress:
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        with server, server.accept()[0] as client:
+        with suppress(ssl.SSLError), server, server.accept()[0] as client:
             secured = client if tls is None else tls.wrap_socket(client, server_side=True)
             with secured:
                 secured.recv(100)
@@ -100,7 +102,7 @@ def answering(answer: bytes, tls: ssl.SSLContext | None = None) -> TcpAddress:
 
 @pytest.mark.parametrize(
     ("answer", "state"),
-    [(b"OK 2\r\n{}\r\n", DELAYD), (b"UNKNOWN_COMMAND\r\n", ANOTHER), (b"", ANOTHER)],
+    [(b"OK 2\r\n{}\r\n", DELAYD), (b"UNKNOWN_COMMAND\r\n", ANOTHER), (b"", SILENT)],
 )
 def test_who_listens_is_told_by_the_answer(
     answer: bytes, state: str, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +120,28 @@ def test_a_delayd_is_known_over_tls_whoever_has_signed_its_certificate(
     address = answering(b"OK 2\r\n{}\r\n", tls)
     config = Config(line_listen=address, line_tls=True, http_listen=None)
     assert [port.state for port in ports(config)] == [DELAYD]
+
+
+def test_who_wants_a_certificate_does_not_say_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority = trustme.CA()
+    authority.issue_cert("jobs.example.com").configure_cert(tls)
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    assert port_state(answering(b"", tls), LINE_PING, [b"OK "], has_tls=True) == SILENT
+
+
+def test_who_says_nothing_in_time_may_be_a_delayd_and_without_tls_it_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("delayd.cli.machine.PROBE_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = TcpAddress(*server.getsockname())
+        assert port_state(address, LINE_PING, [b"OK "]) == SILENT
+        assert port_state(address, LINE_PING, [b"OK "], has_tls=True) == SILENT
+    monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
+    assert port_state(answering(b"OK 2\r\n"), LINE_PING, [b"OK "], has_tls=True) == ANOTHER
 
 
 @pytest.mark.parametrize("compat", Compat)
