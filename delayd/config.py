@@ -56,6 +56,7 @@ from delayd.net.addresses import (
     Address,
     TcpAddress,
     UnixAddress,
+    ip_address_of,
     is_local,
     parse_address,
 )
@@ -324,6 +325,14 @@ def _hosts(pattern: str, rule: str) -> ValueKind:
     return list_of(host._replace(read=lambda value: host.read(value).lower()), rule)
 
 
+def _read_reached_at(value: object) -> str:
+    """Read the name or the number of a machine; an IPv6 one has neither brackets nor a zone."""
+    text = str(value) if isinstance(value, str) and "%" not in value else ""
+    if re.fullmatch(_HOST, text) is None and ip_address_of(text) is None:
+        raise ValueError  # `only` has the rule
+    return text
+
+
 def _read_network(value: object) -> "IPv4Network | IPv6Network":
     """Read a network such as `10.1.0.0/16`, or one address."""
     from ipaddress import ip_network  # noqa: PLC0415 - few have any, and it takes time
@@ -487,9 +496,9 @@ LOG_NAME: Final = matching(
     "(?!pg_)[a-z_][a-z0-9_]{0,62}", "must be a name of a schema in small letters, such as delayd"
 )
 _REACHED_AT: Final = or_off(
-    matching(
-        rf"{_HOST}|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*",
+    only(
         'must be a name or an IP address of this machine, such as "a.example.com", without a port',
+        ValueKind(_read_reached_at),
     )
 )
 _LEASE: Final = duration(limits.DATABASE_LEASE_MS_MIN, limits.DATABASE_LEASE_MS_MAX)

@@ -130,8 +130,8 @@ OWN: Final = {
             ('"off"', "off", None),
         ),
         "must be a name or an IP address of this machine",
-        ("1", '""', '"a:1"', '"[::1]"', '"a b"', '"http://a"'),
-        ("", "a:1", "a b"),
+        ("1", '""', '"a:1"', '"a:b:c"', '"[::1]"', '"fe80::1%eth0"', '"a b"', '"http://a"'),
+        ("", "a:1", "1:2:3", "a b"),
     ),
     "postgres.accept": Values(
         (('["fsync"]', "fsync", ("fsync",)), ("[]", "", ())),
