@@ -456,7 +456,7 @@ class Service:
         """Serve the API."""
         from delayd.http import server  # noqa: PLC0415 - aiohttp takes 250 ms
         from delayd.http.api import Api  # noqa: PLC0415
-        from delayd.http.connection import bounds_of  # noqa: PLC0415
+        from delayd.http.bounds import bounds_of  # noqa: PLC0415
 
         clock, engine, turns = self._clock, self._engine, self._turns
         figures = DaemonFigures(

@@ -139,7 +139,7 @@ class Standby:
             thread.join(STANDBY_END_MS / 1_000)  # it may wait for the database
 
     def _server(self) -> "HttpServer":
-        from delayd.http.connection import bounds_of  # noqa: PLC0415 - aiohttp takes 250 ms
+        from delayd.http.bounds import bounds_of  # noqa: PLC0415 - aiohttp takes 250 ms
         from delayd.http.standby import standby_server  # noqa: PLC0415
         from delayd.metrics import CONTENT_TYPE, standby_page  # noqa: PLC0415
 

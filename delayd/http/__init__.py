@@ -1,6 +1,7 @@
 """The HTTP API: the operations of the core, in the conventions that HTTP clients expect.
 
     accept, connections, server     connections, requests in order, deadlines, start and stop
+    request_reader, bounds          requests in bytes, and how much there may be of what
     routing, admission              the way of a request to its handler
     routes, openapi                 the table of calls, and the document made of it
     bodies, form_reader             from bytes to a form, or to all that is wrong

@@ -1,27 +1,26 @@
 """One connection of HTTP: its requests in order, its deadlines, and the bytes it may hold.
 
-aiohttp's parser (llhttp) reads heads and bodies. Everything else of a connection is here: requests
-are answered one after the other, and each part has a deadline:
+`http.request_reader` reads heads and bodies. Everything else of a connection is here: requests are
+answered one after the other, and each part has a deadline:
 
     connected ─► head ─► body ─► handled ─► answered ─► idle ─► head ─► ...
                  10 s    1 KiB/s   │         1 KiB/s    75 s
                          60 s      └ no limit
 
 A client that takes longer is answered 408 where it can still read that, and closed. Buffers of a
-connection are bounded: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a MiB of a
-body that no handler reads, and one answer, since answers are sent one at a time. The bytes of all
-unanswered requests are counted together (`http.connections`); when they are too many, clients that
-send much are answered 503.
+connection are bounded: a head, 32 requests in a row, half a MiB of a body that no handler reads,
+and one answer, since answers are sent one at a time. The bytes of all unanswered requests are
+counted together (`http.connections`); when they are too many, clients that send much are answered
+503.
 
 Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
 
-The module does not know calls and their answers, and of other connections only `Shared`. It uses
-aiohttp's parser, the streams that the parser fills with bodies, and the base class of its
-protocols, by their public names.
+The module does not know calls and their answers, and of other connections only `Shared`. Of aiohttp
+it uses the streams that its parser fills with bodies, and the base class of its protocols, by their
+public names.
 """
 
 import asyncio
-import weakref
 from collections import deque
 from collections.abc import (
     Awaitable,
@@ -30,50 +29,30 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Sequence,
 )
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, Protocol
 
 from aiohttp import hdrs, http_parser
 from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.streams import StreamReader
 
 from delayd import limits
 from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
+from delayd.http.bounds import Bounds
+from delayd.http.request_reader import (
+    BodyBroken,
+    Message,
+    RequestReader,
+    break_off,
+    refusal_of,
+    refusal_of_body,
+)
 from delayd.http.responses import HTTP_1_1, Reply, refused
 from delayd.net.deadlines import Deadlines, body_ms_max
 from delayd.net.peers import hears_nothing
-
-# --- Bounds --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Bounds in numbers, bytes and time; `limits.py` gives the reasons."""
-
-    connections_max: int = limits.CONNECTIONS_DEFAULT
-    connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
-    unauthenticated_per_ip_max: int = limits.HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
-    header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
-    body_ms: int = limits.HTTP_BODY_MS_DEFAULT
-    idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
-    body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
-    held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
-    write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
-
-
-def bounds_of(config: object) -> Bounds:
-    """Return the limits of a configuration: `connections_max` is its `http_connections_max`, etc.
-
-    It is not typed, since HTTP does not know the configuration of the whole daemon.
-    """
-    names = (field.name for field in fields(Bounds))
-    return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
-
 
 # --- Carrying on ---------------------------------------------------------------------------------
 
@@ -115,30 +94,9 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
 # --- The connection ------------------------------------------------------------------------------
 
 _NEVER_MS: Final = -1
-_HEAD_END: Final = b"\r\n\r\n"
 _READING: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 """The methods of requests that change nothing."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class NoCParser(Exception):
-    """aiohttp lacks its C parser; the one in Python has allowed request smuggling."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "aiohttp has no C parser here: install it from a wheel, and do not set"
-            " AIOHTTP_NO_EXTENSIONS"
-        )
-
-
-def require_c_parser() -> None:
-    """Make sure that requests are read by llhttp. Raises `NoCParser`."""
-    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-        raise NoCParser
-
-
-class BodyBroken(Exception):
-    """The body of a request differs from its headers; raised where it is read."""
 
 
 class ClientGone(ConnectionResetError):
@@ -234,10 +192,6 @@ class HttpRequest:
         return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
 
 
-Message = tuple[http_parser.RawRequestMessage | HttpProcessingError, StreamReader]
-"""A head, or the error in it; and its body."""
-
-
 class HttpConnection(BaseProtocol):
     """One client: reads its requests, has them answered, and watches its deadlines."""
 
@@ -251,20 +205,8 @@ class HttpConnection(BaseProtocol):
 
     def __init__(self, shared: Shared, peer: Peer) -> None:
         """Only `http.connections` makes connections, of a peer that it has admitted."""
-        self._reader = http_parser.HttpRequestParser(
-            # No reference back to the connection: it is freed when it has closed, not later by the
-            # garbage collector (`recover.py`).
-            weakref.proxy(self),
-            shared.loop,
-            limits.HTTP_BODY_BUFFER_BYTES,
-            max_line_size=limits.HTTP_LINE_BYTES_MAX,
-            max_field_size=limits.HTTP_HEADER_BYTES_MAX,
-            max_headers=limits.HTTP_HEADERS_MAX,
-            payload_exception=BodyBroken,
-            auto_decompress=False,
-            max_msg_queue_size=limits.HTTP_ROW_MAX,
-        )
-        super().__init__(shared.loop, self._reader)
+        self._reader = RequestReader(self, shared.loop)
+        super().__init__(shared.loop, self._reader.parser)
         self._shared = shared
         self.peer = peer
         self.look_s = 0
@@ -333,7 +275,7 @@ class HttpConnection(BaseProtocol):
             size = len(data)
             self.held_bytes += size
             shared.held_bytes += size
-        messages = self._parse(data)
+        messages = self._reader.read(data, limits.HTTP_ROW_MAX - len(self._row))
         if messages:
             self._head_ms = _NEVER_MS
             self._row += messages
@@ -362,61 +304,19 @@ class HttpConnection(BaseProtocol):
             return
         self.held_bytes += len(data)
         self._shared.held_bytes += len(data)
-        for message, _ in self._parse(data):
-            if isinstance(message, HttpProcessingError) and not body.is_eof():
-                body.set_exception(_broken_by(message))
+        for message, _ in self._reader.read(data, limits.HTTP_ROW_MAX):
+            if isinstance(message, HttpProcessingError):
+                break_off(body, message)
         if body.is_eof():
             self._body = None
-
-    def _parse(self, data: bytes) -> Sequence[Message]:
-        """Return the requests whose heads end in these bytes; an error is the last."""
-        end = data.find(_HEAD_END) + len(_HEAD_END)
-        if end < len(_HEAD_END) or data.find(_HEAD_END, end) < 0:
-            return self._parsed(data)
-        # Several: at an error the parser would forget the requests before it.
-        messages: list[Message] = []
-        start = 0
-        for left in range(max(0, limits.HTTP_ROW_MAX - len(self._row)), -1, -1):
-            if end < len(_HEAD_END) or not left:
-                end = len(data)
-            messages += self._parsed(data[start:end])
-            if messages and isinstance(messages[-1][0], HttpProcessingError):
-                self._break_body(messages)
-                break
-            if end == len(data):
-                break
-            start, end = end, data.find(_HEAD_END, end) + len(_HEAD_END)
-        return messages
-
-    @staticmethod
-    def _break_body(messages: Sequence[Message]) -> None:
-        """Raise the error where the body before it is read, if it is in that body."""
-        error, body = messages[-1][0], messages[-2][1] if len(messages) > 1 else EMPTY_PAYLOAD
-        assert isinstance(error, HttpProcessingError), "the last message is the error"
-        if not body.is_eof():
-            body.set_exception(_broken_by(error))
-
-    def _parsed(self, data: bytes) -> Sequence[Message]:
-        """Return the requests that the parser finds in these bytes, or its error."""
-        try:
-            messages, is_upgrade, rest = self._reader.feed_data(data)
-            while is_upgrade:  # no call here upgrades to another protocol: the rest is HTTP
-                self._reader.set_upgraded(False)
-                more, is_upgrade, rest = self._reader.feed_data(rest)
-                messages = [*messages, *more]
-        except HttpProcessingError as error:
-            return ((error, EMPTY_PAYLOAD),)
-        except Exception:  # noqa: BLE001 (aiohttp lets out what yarl raises for some targets)
-            return ((BadHttpMessage("the request cannot be read"), EMPTY_PAYLOAD),)
-        return messages
 
     def _note_last(self, message: object, body: StreamReader) -> None:
         """Note the last request that has arrived; its body may be incomplete."""
         if isinstance(message, HttpProcessingError):
             self._is_over = True
-            if self._body is not None and not self._body.is_eof():
+            if self._body is not None:
                 # The error is inside the body of the previous request, whose handler waits.
-                self._body.set_exception(_broken_by(message))
+                break_off(self._body, message)
         self._is_spent = False
         if body.is_eof():
             self._body = None
@@ -505,7 +405,7 @@ class HttpConnection(BaseProtocol):
 
     def _take_row_on(self) -> None:
         """Read on when the row is short again, first what the parser has kept back."""
-        self._reader.message_consumed()
+        self._reader.parser.message_consumed()
         if self._has_full_row and len(self._row) <= limits.HTTP_ROW_MAX // 2:
             self.data_received(b"")
             if len(self._row) < limits.HTTP_ROW_MAX:
@@ -565,7 +465,7 @@ class HttpConnection(BaseProtocol):
     ) -> bool:
         """Answer a request; tell whether the connection stays open for more."""
         if isinstance(message, HttpProcessingError):
-            reply = refused(_refusal_of(message))
+            reply = refused(refusal_of(message))
             await self._write(reply.head(closes=True) + reply.body)
             return False
         request = self._current = HttpRequest(message, body, self)
@@ -628,7 +528,7 @@ class HttpConnection(BaseProtocol):
         try:
             return await self._shared.handle(request)
         except BodyBroken as error:
-            refusal: problems.HttpRefusal = _refusal_of_body(error)
+            refusal: problems.HttpRefusal = refusal_of_body(error)
         except ConnectionError:
             raise
         except Exception as fault:
@@ -858,36 +758,3 @@ def _bytes_of(reply: Reply, request: HttpRequest) -> bytes:
 def _complete(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _broken_by(error: HttpProcessingError) -> BodyBroken:
-    """Return the exception for the reader of a body with an error in it."""
-    broken = BodyBroken(error.message)
-    broken.__cause__ = error
-    return broken
-
-
-def _refusal_of_body(broken: BodyBroken) -> problems.HttpRefusal:
-    if isinstance(broken.__cause__, HttpProcessingError):
-        refusal = _refusal_of(broken.__cause__)
-        if isinstance(refusal, problems.HeaderTooLong):  # of the trailers
-            return refusal
-    text = f"the body is not what its headers say: {broken}"
-    return problems.BadRequest(text.partition("\n")[0])
-
-
-def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
-    if isinstance(error, LineTooLong):
-        if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
-            return problems.PathTooLong(
-                f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes"
-            )
-        return problems.HeaderTooLong(
-            f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes"
-        )
-    if error.message == "Too many headers received":
-        return problems.HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
-    text = error.message.partition("\n")[0].rstrip(":")
-    if "`Transfer-Encoding`" in text:
-        return problems.CodingUnknown()
-    return problems.BadRequest(text)

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from delayd import limits
 from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
-from delayd.http.connection import AnswerTurns, Bounds, HttpConnection, HttpRequest
+from delayd.http.bounds import Bounds
+from delayd.http.connection import AnswerTurns, HttpConnection, HttpRequest
 from delayd.http.responses import Reply, closing_reply
 from delayd.net.deadlines import Deadlines
 

@@ -16,8 +16,10 @@ from delayd.core.errors import Refusal
 from delayd.http.accept import HttpAcceptor
 from delayd.http.admission import Endpoint, Hosts, RequestAdmission
 from delayd.http.api import Api
-from delayd.http.connection import Bounds, HttpRequest, require_c_parser
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpRequest
 from delayd.http.connections import HttpConnections
+from delayd.http.request_reader import require_c_parser
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route, Router

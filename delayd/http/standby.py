@@ -19,7 +19,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.stats.refusals import Refusals
 from delayd.http.api import Api, Call, Reports
-from delayd.http.connection import Bounds
+from delayd.http.bounds import Bounds
 from delayd.http.problems import NotReady, StandingBy
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES

@@ -30,7 +30,8 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Api, Reports
-from delayd.http.connection import Bounds, HttpConnection
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection
 from delayd.http.connections import HttpConnections
 from delayd.http.server import HttpServer
 from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT

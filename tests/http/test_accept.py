@@ -14,7 +14,8 @@ import trustme
 
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
-from delayd.http.connection import Bounds, HttpConnection
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection
 from tests.net.listener import Listener
 from tests.rigs.http_connections import ConnectionRig, get, scenario, settle, until
 

@@ -18,7 +18,9 @@ from aiohttp import http_parser
 from delayd import limits
 from delayd.access.connection_limits import Rejection
 from delayd.http import connection as connection_module
-from delayd.http.connection import Bounds, HttpConnection, NoCParser, require_c_parser
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection
+from delayd.http.request_reader import NoCParser, RequestReader, require_c_parser
 from tests.rigs.http import HttpRig, request
 from tests.rigs.http_connections import (
     FAR,
@@ -233,13 +235,13 @@ async def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
     rig: ConnectionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[bytes] = []
-    parsed = HttpConnection._parsed
+    parsed = RequestReader._parsed
 
-    def counted(connection: HttpConnection, data: bytes) -> object:
+    def counted(reader: RequestReader, data: bytes) -> object:
         pieces.append(data)
-        return parsed(connection, data)
+        return parsed(reader, data)
 
-    monkeypatch.setattr(HttpConnection, "_parsed", counted)
+    monkeypatch.setattr(RequestReader, "_parsed", counted)
     client = rig.connect()
     await client.send(post("/body", b"\r\n\r\n" * 50_000))
     assert client.status() == 200

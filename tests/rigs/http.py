@@ -43,7 +43,8 @@ from delayd.core.errors import LastWatched, Refusal, TooManyWatched
 from delayd.core.replay import Replay
 from delayd.core.stats.refusals import Refusals
 from delayd.http.api import Api, Reports
-from delayd.http.connection import Bounds, HttpConnection
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection
 from delayd.http.connections import HttpConnections
 from delayd.http.handlers.job_responses import whole_job
 from delayd.http.problems import HttpRefusal, ProblemAnswer

@@ -23,7 +23,8 @@ from typing import Any, Final
 from delayd.access.authenticator import Authenticator
 from delayd.access.connection_limits import ConnectionLimits, Rejection
 from delayd.access.tokens import Tokens
-from delayd.http.connection import Bounds, HttpConnection, HttpRequest
+from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection, HttpRequest
 from delayd.http.connections import HttpConnections
 from delayd.http.responses import Reply
 
