@@ -350,7 +350,6 @@ class ReadyQueue:
     ) -> None:
         """Hand out nothing of a group until then; 0: it is not paused any more."""
         self.join(groups, name)
-        groups = self.groups or groups
         self._turn(groups.pause(name, until_ms, pause_ms))
         self.leave(name, time_ms)
 

@@ -7,7 +7,6 @@ import pytest
 
 from delayd.access.authenticator import Authenticator
 from delayd.access.principal import EVERYBODY, Principal
-from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from tests.access.samples import made, written
@@ -121,25 +120,6 @@ def test_a_token_ends_by_the_wall_clock() -> None:
 
 
 # --- The file, read again ------------------------------------------------------------------------
-
-
-def test_a_reload_admits_new_tokens_takes_scopes_and_forgets_revoked_ones(tmp_path: Path) -> None:
-    path = tmp_path / "tokens.json"
-    keeper = Authenticator(Tokens.load(written(path, ENTRY)))
-    old = keeper.login(TEXT, PEER, 0)
-    assert old is not None
-    written(path, made(1, (Scope.STATS,))[1])
-    keeper.reload()
-    less = keeper.renewed(old)
-    assert less is not None
-    assert not less.may(Scope.PUT, "x")
-    new_text, new_entry = made(2)
-    written(path, new_entry)
-    assert keeper.login(new_text, PEER, 0) is None
-    assert keeper.reload() == ()
-    assert keeper.login(new_text, PEER, 0) is not None
-    assert keeper.login(TEXT, PEER, 0) is None
-    assert keeper.renewed(old) is None
 
 
 def test_without_a_file_there_is_nothing_to_reload_or_to_write() -> None:

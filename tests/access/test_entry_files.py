@@ -16,8 +16,9 @@ from delayd.access.token_entries import TOKENS_FILE
 from delayd.durations import size_text
 from tests.access.samples import made
 from tests.access.secret_samples import named
+from tests.rigs.written import tables_of
 
-DATA = Path(__file__).parent / "data"
+HERE = Path(__file__).parent
 
 
 class Kind(NamedTuple):
@@ -33,7 +34,7 @@ class Kind(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        return (DATA / f"{self.file.plural}-1.json").read_bytes()
+        return (HERE / "data" / f"{self.file.plural}-1.json").read_bytes()
 
     def errors_of(self, data: bytes) -> list[str]:
         with pytest.raises(self.file.invalid) as caught:
@@ -82,26 +83,16 @@ def test_a_file_that_ends_anywhere_is_refused_or_whole(kind: Kind) -> None:
     assert kind.file.from_bytes(kind.data[:-1], "t") == kind.golden  # but for its last newline
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", "is not JSON: "),
-        (b"{", "is not JSON: "),
-        (b"\xff", "is not JSON: "),
-        (b"[" * 100_000, "is not JSON: "),
-        (b'{"version": 1, "version": 1, "tokens": []}', "version: is given twice"),
-        (b"[]", 'must be an object of "version" and "tokens"'),
-        (b'{"version": 1}', 'must be an object of "version" and "tokens"'),
-        (b'{"version": 1, "tokens": [], "x": 1}', "must be an object of"),
-        (b'{"version": 2, "tokens": []}', "version = 2: must be 1, the one of this delayd"),
-        (b'{"version": true, "tokens": []}', "version = true: must be 1"),
-        (b'{"version": 1, "tokens": {}}', "tokens: must be a list of at most 1"),
-        (b'{"version": 1, "tokens": [7]}', "tokens[0]: must be an object"),
-    ],
-)
-def test_a_file_of_another_kind_is_one_mistake(kind: Kind, data: bytes, error: str) -> None:
-    (only,) = kind.errors_of(data.replace(b"tokens", kind.file.plural.encode()))
+@pytest.mark.parametrize(("data", "error"), tables_of(HERE / "wrong_entries.txt")["files"])
+def test_a_file_of_another_kind_is_one_mistake(kind: Kind, data: str, error: str) -> None:
+    (only,) = kind.errors_of(data.replace("tokens", kind.file.plural).encode("latin-1"))
     assert only.startswith(error.replace("tokens", kind.file.plural))
+
+
+def test_nothing_and_what_is_nested_deeply_are_no_json(kind: Kind) -> None:
+    for data in (b"", b"[" * 100_000):
+        (only,) = kind.errors_of(data)
+        assert only.startswith("is not JSON: ")
 
 
 @pytest.mark.thorough

@@ -19,7 +19,8 @@ from delayd.core.errors import NotForTopic
 from delayd.core.targets import NAME_RULE
 from delayd.limits import TOKEN_GLOBS_MAX
 from delayd.moments import TIME_RULE
-from tests.access.secret_samples import key, named, text, written
+from tests.access.secret_samples import key, named, text
+from tests.rigs.written import tables_of
 
 
 @pytest.mark.parametrize(
@@ -50,37 +51,15 @@ def errors_of_rows(*rows: object) -> list[str]:
     return [error.removeprefix("t: ") for error in caught.value.errors]
 
 
+WRONG = Path(__file__).parent / "wrong_entries.txt"
 ACTIVE = {"secret": text(5), "created": "2026-11-21T10:15:00Z"}
 
 
-@pytest.mark.parametrize(
-    ("row", "error"),
-    [
-        ({"name": "a b", "active": [ACTIVE]}, f'secrets[0].name = "a b": {NAME_RULE}'),
-        ({"name": "", "active": [ACTIVE]}, f'secrets[0].name = "": {NAME_RULE}'),
-        ({"name": 7, "active": [ACTIVE]}, f"secrets[0].name = 7: {NAME_RULE}"),
-        ({"name": "a"}, "secrets[0].active: is missing"),
-        ({"name": "a", "active": []}, f"secrets[0].active: {ACTIVE_RULE}"),
-        ({"name": "a", "active": [ACTIVE] * 3}, f"secrets[0].active: {ACTIVE_RULE}"),
-        ({"name": "a", "active": text(5)}, f"secrets[0].active: {ACTIVE_RULE}"),
-        ({"name": "a", "active": [text(5)]}, f"secrets[0].active: {ACTIVE_RULE}"),
-        (
-            {"name": "a", "active": [ACTIVE | {"x": 1}]},
-            "secrets[0].active[0].x: there is no such field",
-        ),
-        (
-            {"name": "a", "active": [ACTIVE | {"secret": text(5)[6:]}]},
-            f"secrets[0].active[0].secret: {SECRET_RULE}",
-        ),
-        (
-            {"name": "a", "active": [ACTIVE | {"created": "now"}]},
-            f'secrets[0].active[0].created = "now": {TIME_RULE}',
-        ),
-        ({"name": "a", "active": [ACTIVE], "x": 1}, "secrets[0].x: there is no such field"),
-    ],
-)
-def test_a_wrong_secret_is_named_with_its_place_and_the_rule(row: object, error: str) -> None:
-    assert errors_of_rows(row) == [error]
+@pytest.mark.parametrize(("row", "error"), tables_of(WRONG)["secrets"])
+def test_a_wrong_secret_is_named_with_its_place_and_the_rule(row: str, error: str) -> None:
+    fields = json.loads(row.replace("GOOD", json.dumps(ACTIVE)).replace("SECRET", text(5)))
+    rules = {"name": NAME_RULE, "active": ACTIVE_RULE, "secret": SECRET_RULE, "time": TIME_RULE}
+    assert errors_of_rows(fields) == [f"secrets[0].{error.format(**rules)}"]
 
 
 def test_two_secrets_of_one_name_are_a_mistake() -> None:
@@ -130,6 +109,7 @@ def test_a_topic_signs_with_the_secrets_that_are_for_it() -> None:
     assert secrets.to_sign_with("any", ("old",)) == ("old",)
     assert secrets.to_sign_with("any", ()) == ()
     assert secrets.of_all_topics == ("old",)
+    assert not Secrets().reload()
     with pytest.raises(NotForTopic) as refused:
         secrets.to_sign_with("a", ("old", "b"))
     assert str(refused.value) == "secret 'b' is for the topics b*, and not for 'a'"
@@ -143,14 +123,3 @@ def test_of_the_usual_secrets_a_topic_uses_its_own_and_never_none_in_their_place
     assert secrets.to_sign_with("mail", (), usual) == ("mail",)
     with pytest.raises(NotForTopic, match=r"^secret 'b' of push.sign_with is for the topics b\*"):
         secrets.to_sign_with("a", (), usual)
-
-
-def test_a_reload_changes_for_which_topics_a_secret_is(tmp_path: Path) -> None:
-    path = tmp_path / "secrets.json"
-    secrets = Secrets.load(written(path, named("b", 1)))
-    assert secrets.to_sign_with("a", ("b",)) == ("b",)
-    written(path, limited("b", "b*"))
-    assert not secrets.reload()
-    with pytest.raises(NotForTopic):
-        secrets.to_sign_with("a", ("b",))
-    assert not Secrets().reload()

@@ -1,7 +1,5 @@
 """The history of a job: its last failed attempts, kept through restarts and copies."""
 
-import random
-
 import pytest
 
 from delayd.core.engine import Engine
@@ -11,7 +9,6 @@ from delayd.core.job_parts import (
     AttemptOutcome,
     Flag,
     Reason,
-    failure_of,
     further_of,
     history_of,
     longer_history,
@@ -20,12 +17,7 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind
-from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.sessions import leave
-from delayd.core.operations.tick import advance
-from delayd.core.replay import Replay
-from delayd.core.snapshot_copy import SnapshotCopy
-from delayd.core.targets import Target
 from delayd.core.views import live_record
 from delayd.limits import (
     HELD_RETURN_BYTES,
@@ -34,7 +26,6 @@ from delayd.limits import (
     HISTORY_MAX,
     HISTORY_WHO_BYTES_MAX,
 )
-from tests.core.canonical import canonical
 from tests.rigs.engine import EngineRig, kinds_of
 
 RECORD = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
@@ -104,28 +95,6 @@ def test_as_many_are_kept_as_without_a_policy_of_it(rig: EngineRig) -> None:
     assert {each.who for each in history(rig.engine)} == {"me"}
 
 
-def test_a_copy_and_a_replay_have_the_same_history(rig: EngineRig) -> None:
-    fail(rig, error="no")
-    me = rig.client()
-    job_id = rig.reserve(me)
-    rig.play(rig.time_ms + 4_000)
-    rig.touch(me, job_id)
-    copy = SnapshotCopy(rig.engine.store)
-    replay = Replay(rig.new_engine())
-    while not copy.is_over:
-        replay.play(copy.take(100, 1 << 20))
-    rig.agree_with_the_log()
-    assert [*canonical(replay.engine)] == [*canonical(rig.engine)]
-    rig.play(rig.time_ms + 9_000)
-    rig.agree_with_the_log()
-    replay.finish(rig.time_ms)
-    while advance(replay.engine, rig.time_ms):
-        pass
-    assert [*canonical(replay.engine)] == [*canonical(rig.engine)]
-    (_, last) = history(replay.engine)
-    assert (last.reason, last.lasted_ms) == (Reason.TTR_RAN_OUT, 13_000)
-
-
 def test_in_the_log_space_set_aside_an_attempt_is_kept_without_who_and_how_long(
     rig: EngineRig,
 ) -> None:
@@ -141,61 +110,3 @@ def test_in_the_log_space_set_aside_an_attempt_is_kept_without_who_and_how_long(
     assert rig.engine.log_space.free_bytes == 0
     (only,) = history(rig.engine)
     assert (only.reason, only.lasted_ms, only.who) == (Reason.HOLDER_LEFT, 0, "")
-
-
-def test_without_a_rule_a_ttr_that_ran_out_is_kept_and_what_a_holder_gives_back_is_not() -> None:
-    rig = EngineRig()
-    rig.put(ttr_ms=9_000)
-    me = rig.client()
-    rig.release(me, rig.reserve(me))
-    assert rig.kinds()[-1] == Kind.RELEASE
-    assert history(rig.engine) == []
-    ended = []
-    for begun_ms, lasted_ms in ((0, 9_000), (4_000, 13_000)):
-        job_id = rig.reserve(me)
-        rig.play(rig.time_ms + begun_ms)
-        rig.touch(me, job_id)
-        rig.play(rig.time_ms + 9_000)
-        how = Reason.TTR_RAN_OUT, AttemptOutcome.READY, "", ""
-        ended.append(Attempt(rig.time_ms, lasted_ms, *how))
-        rig.agree_with_the_log()
-    assert history(rig.engine) == ended
-    assert failure_of(live_record(rig.engine.store, 1)) is None
-    rig.set_policy(history=0)
-    rig.reserve(me)
-    rig.play(rig.time_ms + 9_000)
-    assert history(rig.engine) == []
-    rig.agree_with_the_log()
-
-
-def test_a_call_whose_topic_is_pushed_no_more_ends_in_the_engine_as_in_the_log() -> None:
-    rig = EngineRig()
-    rig.engine.vet_target = lambda target: target
-    rig.set_policy(push=Target(url="https://shop.example/due"))
-    rig.play(1_000)
-    rig.put(ttr_ms=9_000)
-    (lane,) = take_fresh(rig.engine)
-    assert reserve_call(rig.engine, rig.client(), lane, 60_000, rig.now_ms) is not None
-    rig.set_policy(history=5)
-    rig.play(rig.time_ms + 60_000)
-    # No record says that it was a call: without one it was handed out a ttr before its end.
-    (only,) = history(rig.engine)
-    assert (only.reason, only.lasted_ms) == (Reason.TTR_RAN_OUT, 9_000)
-    rig.agree_with_the_log()
-
-
-def test_no_lease_is_remembered_that_has_ended(rig: EngineRig, rng: random.Random) -> None:
-    begun = rig.engine.store.leases.begun
-    me = rig.client()
-    job_id = rig.reserve(me)
-    rig.play(rig.time_ms + 10)
-    rig.touch(me, job_id)
-    assert begun.keys() == {job_id}
-    rig.nack(me, job_id)
-    assert not begun
-    rig.play(rig.time_ms + 1_000)
-    job_id = rig.reserve(me)
-    rig.play(rig.time_ms + rng.randrange(1, 100))
-    rig.touch(me, job_id)
-    rig.delete(me, job_id)
-    assert not begun

@@ -164,21 +164,3 @@ def test_neighbours_share_an_anchor() -> None:
                 keyed.add(key)
         anchors = keyed.index._parts[0].values()
         assert len({id(anchor) for anchor in anchors}) == -(-100 // KEY_ANCHOR_IDS)
-
-
-def test_keys_whose_hashes_are_all_alike_are_found_all_the_same() -> None:
-    """No client can choose such keys; they wait in a crowd."""
-    keyed = Keyed(lambda _: 5)
-    for number in range(60):
-        keyed.add(named(number))
-    assert len(keyed.index._crowd) == 59
-    keyed.claim([named(60), named(61)])
-    keyed.claim([named(62), named(3)])
-    keyed.index.check(keyed.jobs)
-    keyed.remove(named(0))
-    assert not keyed.index.claim_run([named(3)], 1_000), "where nobody else has that hash any more"
-    keyed.add(named(0))
-    keyed.index.check(keyed.jobs)
-    for number in range(60):
-        keyed.remove(named(number))
-    keyed.index.check({})

@@ -15,11 +15,10 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
 from delayd.core.job_parts import Own, Reason, Retry
 from delayd.core.operations import tick
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, fail_call, give_back_call, nack, release
+from delayd.core.operations.attempts import fail_call, give_back_call
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import Conflict
-from delayd.core.operations.reserve import reserve_batch, touch
+from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import give_back_some, leave
 from delayd.core.operations.tick import catch_up_leases
 from delayd.core.operations.topics import clear, configure, policy_of
@@ -157,20 +156,20 @@ class FailingWalk:
         held = self.held()
         if held is None:
             return
-        rng, now_ms = self.rng, self.rig.now_ms
+        rng = self.rng
         delay_ms = rng.choice((0, 0, 0, 250))
         match rng.randrange(8):
             case 0 | 1:
-                release(self.engine, *held, rng.choice((0, 2_000)), delay_ms, now_ms)
+                self.rig.release(*held, rng.choice((0, 2_000)), delay_ms)
             case 2 | 3 | 4:
                 error = rng.choice(("", "no route to host", "é" * 700))
-                nack(self.engine, *held, now_ms, delay_ms=delay_ms, error=error)
+                self.rig.nack(*held, delay_ms=delay_ms, error=error)
             case 5:
-                bury(self.engine, *held, 3, now_ms, rng.choice(("", "poison")))
+                self.rig.bury(*held, 3, rng.choice(("", "poison")))
             case 6:
-                touch(self.engine, *held, now_ms)
+                self.rig.touch(*held)
             case _:
-                delete(self.engine, *held, now_ms)
+                self.rig.delete(*held)
 
     def leave(self) -> None:
         session = self.rng.choice(self.sessions)
@@ -232,7 +231,7 @@ class FailingWalk:
         for job_id in [*self.pushes.deadlines][: rng.randrange(3)]:
             match rng.randrange(4):
                 case 0:
-                    delete(self.engine, self.pushes, job_id, now_ms)
+                    self.rig.delete(self.pushes, job_id)
                 case 1:
                     give_back_call(self.engine, self.pushes, job_id, now_ms)
                 case _:

@@ -121,6 +121,9 @@ def fields_of(words: list[str]) -> dict[str, Any]:
             value = value.replace(",", " ")
         if name == "body":
             value = str(value).encode()
+        if name == "history" and isinstance(value, str):  # reason:outcome:error:s of each attempt
+            words = (each.split(":") for each in text.split())
+            value = [(*said, float(lasted)) for *said, lasted in words]
         outer, _, inner = name.partition(".")
         if inner:
             fields.setdefault(outer, {})[inner] = value

@@ -1,53 +1,55 @@
 import errno
+import json
 import os
 import resource
 import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from typing import cast
+from pathlib import Path
+from typing import Final, cast
 
 import pytest
 
 from delayd.limits import TROUBLE_LOG_MS
 from delayd.net import accept, peers
 from delayd.net.peers import certificate_name, unix_peer
+from tests.rigs.written import tables_of
 
-ACCEPT = "socket.accept() out of system resource"
+TABLES: Final = tables_of(Path(__file__).parent / "tables.txt")
+ACCEPT: Final = "socket.accept() out of system resource"
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
-        {"message": ACCEPT, "exception": OSError(errno.EMFILE, ""), "socket": object()},
-        {"message": ACCEPT, "exception": OSError(errno.ENOMEM, ""), "socket": object()},
-        {"message": "Fatal error", "exception": TimeoutError(), "transport": object()},
-        {"message": "Fatal error", "exception": OSError(errno.EHOSTUNREACH, ""), "transport": 1},
-        {"message": "SSL handshake failed", "exception": ssl.SSLError(1, "unknown ca")},
-        {"message": "never retrieved", "exception": ConnectionResetError(), "future": object()},
-        {"message": "never retrieved", "exception": BrokenPipeError(), "task": object()},
-    ],
+THEIRS: Final = (
+    # What happens to one connection
+    (ACCEPT, OSError(errno.EMFILE, ""), "socket"),
+    (ACCEPT, OSError(errno.ENOMEM, ""), "socket"),
+    ("Fatal error", TimeoutError(), "transport"),
+    ("Fatal error", OSError(errno.EHOSTUNREACH, ""), "transport"),
+    ("SSL handshake failed", ssl.SSLError(1, "unknown ca"), ""),
+    ("never retrieved", ConnectionResetError(), "future"),
+    ("never retrieved", BrokenPipeError(), "task"),
 )
-def test_what_happens_to_one_connection_is_no_fault_of_ours(context: dict[str, object]) -> None:
-    assert peers.is_peer_error(context)
-
-
-@pytest.mark.parametrize(
-    "context",
-    [
-        {"message": "Task was destroyed but it is pending!"},
-        {"message": "Exception in callback", "exception": KeyError("job")},
-        {"message": "Exception in callback", "exception": OSError(errno.ENOSPC, "")},
-        {"message": "Exception in callback", "exception": OSError(errno.EMFILE, "")},
-        {"message": "never retrieved", "exception": TimeoutError(), "task": object()},
-        {"message": "Fatal error", "exception": AssertionError(), "transport": object()},
-        {"message": "data_received() call failed", "exception": ValueError(), "protocol": object()},
-        {"message": ACCEPT, "exception": OSError(errno.EBADF, ""), "socket": object()},
-        {"message": "never retrieved", "exception": MemoryError()},
-    ],
+OURS_AT_FAULT: Final = (
+    ("Task was destroyed but it is pending!", None, ""),
+    ("Exception in callback", KeyError("job"), ""),
+    ("Exception in callback", OSError(errno.ENOSPC, ""), ""),
+    ("Exception in callback", OSError(errno.EMFILE, ""), ""),
+    ("never retrieved", TimeoutError(), "task"),
+    ("Fatal error", AssertionError(), "transport"),
+    ("data_received() call failed", ValueError(), "protocol"),
+    (ACCEPT, OSError(errno.EBADF, ""), "socket"),
+    ("never retrieved", MemoryError(), ""),
 )
-def test_everything_else_is(context: dict[str, object]) -> None:
-    assert not peers.is_peer_error(context)
+
+
+@pytest.mark.parametrize(("message", "error", "of"), [*THEIRS, *OURS_AT_FAULT])
+def test_only_what_happens_to_one_connection_is_no_fault_of_ours(
+    message: str, error: Exception | None, of: str
+) -> None:
+    context = {"message": message, "exception": error, of: object()}
+    told = {name: what for name, what in context.items() if name and what is not None}
+    assert peers.is_peer_error(told) is ((message, error, of) in THEIRS)
 
 
 def test_each_kind_of_trouble_is_told_of_once_a_minute() -> None:
@@ -77,25 +79,17 @@ def test_a_process_takes_all_descriptors_it_may_have(lower_limit: int) -> None:
     assert accept.raise_descriptor_limit() == lower_limit
 
 
-@pytest.mark.parametrize(
-    ("peer", "origin"),
-    [
-        (("192.0.2.7", 1), "192.0.2.7"),
-        (("126.0.0.1", 1), "126.0.0.1"),
-        (("127.255.255.254", 1), None),
-        (("::1", 1, 0, 0), None),
-        (("::2", 1, 0, 0), "::"),
-        (("::ffff:127.0.0.1", 1, 0, 0), None),
-        (("::ffff:10.0.0.1", 1, 0, 0), "10.0.0.1"),
-        (("2001:db8:1:2:3:4:5:6", 1, 0, 0), "2001:db8:1:2::"),
-        (("fe80::1%lo", 1, 0, 1), "fe80::"),
-        ("", None),
-        (b"", None),
-        (None, None),
-    ],
-)
-def test_peers_are_counted_by_where_they_come_from(peer: object, origin: str | None) -> None:
-    assert peers.origin_of(peer) == origin
+@pytest.mark.parametrize(("host", "origin"), TABLES["origins"])
+def test_peers_are_counted_by_where_they_come_from(host: str, origin: str) -> None:
+    assert (
+        peers.origin_of((host, 1))
+        == peers.origin_of((host, 1, 0, 0))
+        == (None if origin == "-" else origin)
+    )
+
+
+def test_other_peers_have_no_origin() -> None:
+    assert [peers.origin_of(peer) for peer in ("", b"", None)] == [None] * 3
 
 
 def test_a_unix_socket_is_only_made_not_to_wait() -> None:
@@ -141,24 +135,9 @@ def test_all_groups_that_the_kernel_tells_count(more: tuple[int, ...] | None) ->
     assert unix_peer(cast("socket.socket", Kernel(more))) == (1_000, 33, groups)
 
 
-@pytest.mark.parametrize(
-    ("certificate", "name"),
-    [
-        ({}, "without a name"),
-        ({"subject": ((("commonName", "a"),), (("commonName", "b"),))}, "a"),
-        ({"subject": ((("organizationName", "o"),),)}, "without a name"),
-        (
-            {"subjectAltName": (("email", "a@b"), ("URI", "spiffe://x")), "subject": ()},
-            "spiffe://x",
-        ),
-        ({"subjectAltName": (("IP Address", "192.0.2.1"),)}, "192.0.2.1"),
-        ({"subjectAltName": (("othername", "?"),), "subject": ((("commonName", "a"),),)}, "a"),
-    ],
-)
-def test_a_certificate_has_the_name_that_it_was_made_out_to(
-    certificate: dict[str, object], name: str
-) -> None:
-    assert certificate_name(certificate) == name
+@pytest.mark.parametrize(("certificate", "name"), TABLES["certificates"])
+def test_a_certificate_has_the_name_that_it_was_made_out_to(certificate: str, name: str) -> None:
+    assert certificate_name(json.loads(certificate)) == name
 
 
 def test_an_error_in_which_code_of_delayd_took_part_is_a_fault_of_its_own() -> None:

@@ -45,6 +45,11 @@ def facts_of(path: Path, separator: str = " | ") -> list[Fact]:
     return found
 
 
+def tables_of(path: Path) -> dict[str, list[list[str]]]:
+    """Return what the file has below each name as rows of cells, which stand between ` | `."""
+    return {fact.name: [row.split(" | ") for row in fact.steps] for fact in facts_of(path, "")}
+
+
 def _steps(lines: list[str], separator: str) -> Iterator[str]:
     whole: list[str] = []
     for line in lines:

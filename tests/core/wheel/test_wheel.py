@@ -82,11 +82,6 @@ def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today(owned:
     assert owned.places()[1][0] == 1
 
 
-def test_insert_tells_when_the_loop_must_wake_earlier(owned: Owned) -> None:
-    assert [owned.insert(due_ms, due_ms) for due_ms in (300, 1000, 10)] == [True, False, True]
-    assert owned.wheel.next_deadline() == 10
-
-
 # --- Order and slices -----------------------------------------------------------------------------
 
 
