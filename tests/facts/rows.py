@@ -122,8 +122,7 @@ def fields_of(words: list[str]) -> dict[str, Any]:
         if name == "body":
             value = str(value).encode()
         if name == "history" and isinstance(value, str):  # reason:outcome:error:s of each attempt
-            words = (each.split(":") for each in text.split())
-            value = [(*said, float(lasted)) for *said, lasted in words]
+            value = [(*each.split(":")[:3], float(each.split(":")[3])) for each in text.split()]
         outer, _, inner = name.partition(".")
         if inner:
             fields.setdefault(outer, {})[inner] = value
