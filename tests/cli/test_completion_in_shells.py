@@ -32,15 +32,12 @@ ASKED = {
 }
 
 
+COMPLETED = {"delayd config ch": ["check"], "delayd put --on": ["--on-conflict"]}
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("shell", ASKED)
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [("delayd config ch", ["check"]), ("delayd put --on", ["--on-conflict"])],
-)
-def test_the_shell_loads_the_script_and_completes_a_command(
-    shell: str, words: str, completed: list[str], tmp_path: Path
-) -> None:
+def test_the_shell_loads_the_script_and_completes_a_command(shell: str, tmp_path: Path) -> None:
     if (program := shutil.which(shell)) is None:
         pytest.skip(f"{shell} is not installed")
     delayd = tmp_path / "delayd"
@@ -55,12 +52,13 @@ def test_the_shell_loads_the_script_and_completes_a_command(
         [delayd, "completion", shell], env=environment, check=True, capture_output=True
     )
     (tmp_path / "script").write_bytes(script.stdout)
-    ran = subprocess.run(
-        [program, "-c", ASKED[shell].format(words=words)],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert (ran.stdout.split(), ran.stderr) == (completed, "")
+    for words, completed in COMPLETED.items():
+        ran = subprocess.run(
+            [program, "-c", ASKED[shell].format(words=words)],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert (ran.stdout.split(), ran.stderr) == (completed, "")

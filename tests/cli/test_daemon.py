@@ -49,15 +49,8 @@ def test_the_usual_command_line_needs_no_click() -> None:
     assert plain_options([]) == {}
 
 
-@pytest.mark.parametrize(
-    "line", ["--help", "x", "--frob", "--line", "--line -x", "--line=-x", "--insecure-no-auth=1"]
-)
-def test_any_other_command_line_is_left_to_click(line: str) -> None:
-    assert plain_options(line.split()) is None
-
-
 @pytest.mark.parametrize("count", range(4))
-def test_what_is_read_without_click_is_what_click_reads(
+def test_what_is_read_without_click_is_what_click_reads_and_the_rest_is_left_to_it(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = 0

@@ -1,5 +1,6 @@
 import contextlib
 import json
+from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,16 +10,7 @@ import pytest
 
 from delayd.cli import machine as machine_module
 from delayd.cli.diagnosis import Finding, Severity, findings
-from delayd.cli.machine import (
-    ANOTHER,
-    DELAYD,
-    FREE,
-    SILENT,
-    DirectoryFacts,
-    FileFacts,
-    Machine,
-    PortFacts,
-)
+from delayd.cli.machine import FREE, DirectoryFacts, FileFacts, Machine, PortFacts
 from delayd.cli.main import invoke
 from delayd.client.results import Health, TopicInfo
 from delayd.config import Config, SyncPolicy
@@ -55,16 +47,23 @@ def found(config: Config = CONFIG, **changes: Any) -> list[Finding]:  # noqa: AN
     return [finding for finding in all_found if finding.level is not Severity.OK]
 
 
-def in_directory(**changes: Any) -> list[Finding]:  # noqa: ANN401 - fields
-    return found(directory=DIRECTORY._replace(**changes))
+def otherwise(text: str) -> dict[str, Any]:
+    """The fields of a machine that a row of doctor.txt tells of."""
+    what, _, fields = text.partition(" ")
+    given = literal_eval(fields)
+    match what:
+        case "directory":
+            return {"directory": DIRECTORY._replace(**given)}
+        case "file":
+            return {"files": (FileFacts(path="/etc/f", **given),)}
+        case "port":
+            return {"ports": (PortFacts("http.listen", "127.0.0.1:11301", **given),)}
+        case _:
+            assert what == "machine"
+            return dict(given)
 
 
-def file(what: str, mode: int | None, *, is_readable: bool = True) -> dict[str, Any]:
-    return {"files": (FileFacts(what, "/etc/f", mode, is_readable=is_readable),)}
-
-
-def port(state: str) -> dict[str, Any]:
-    return {"ports": (PortFacts("http.listen", "127.0.0.1:11301", state),)}
+ROWS: Final = (Path(__file__).parent / "doctor.txt").read_text().splitlines()
 
 
 def test_a_healthy_machine_has_nothing_but_what_is_well() -> None:
@@ -72,64 +71,19 @@ def test_a_healthy_machine_has_nothing_but_what_is_well() -> None:
     assert len(findings(HEALTHY, CONFIG)) >= 8
 
 
-@pytest.mark.parametrize(
-    ("changes", "level", "said", "advice"),
-    [
-        ({"is_directory": False}, "wrong", "/data is not a directory", "choose another"),
-        ({"is_writable": False}, "wrong", "user 1000 cannot write to /data", "chown"),
-        ({"mode": 0o755}, "warning", "mode 0755", "chmod 0700 /data"),
-        ({"file_system": ""}, "note", "not known", "df -T"),
-        ({"file_system": "tmpfs"}, "wrong", "every job is lost", "on a disk"),
-        ({"file_system": "nfs4"}, "warning", "nfs4: locks", "of this machine"),
-        ({"free_bytes": 1 << 27}, "wrong", "128.0 MiB are free", "make space"),
-        ({"free_bytes": 1 << 29}, "warning", "512.0 MiB are free", "twice the jobs"),
-        ({"sync_us": (200_000,) * 3}, "warning", "200 ms in the median", "another disk"),
-        ({"sync_us": (20_000,) * 3}, "note", "20 ms in the median", "a second"),
-        ({"sync_us": (3, 3, 3)}, "note", "too fast for a disk", "power cut"),
-        ({"sync_us": (), "sync_error": "No space"}, "note", "not measured: No space", ""),
-    ],
-)
-def test_what_is_wrong_with_the_data_directory(
-    changes: dict[str, Any], level: str, said: str, advice: str
+@pytest.mark.parametrize("row", [row for row in ROWS if row and not row.startswith("#")])
+def test_what_is_wrong_with_a_machine_is_found_with_what_to_do_and_what_is_no_fault_is_not(
+    row: str,
 ) -> None:
-    (finding,) = in_directory(**changes)
-    assert finding.level == level
-    assert said in finding.text
-    assert advice in finding.advice
-
-
-@pytest.mark.parametrize(
-    ("changes", "level", "subject", "said"),
-    [
-        ({"files_max": 16}, "wrong", "open files", "16 at most"),
-        ({"files_max": 1_024}, "note", "open files", "which come to 20064"),
-        ({"file_bytes_max": 1 << 20}, "wrong", "file size limit", "1MiB, less than"),
-        ({"core_bytes_max": -1}, "note", "core dumps", "the bodies of jobs"),
-        ({"has_kernel_sync": False}, "note", "asynchronous sync", "a thread syncs"),
-        ({"clock_source": "hpet"}, "warning", "clock source", "hpet"),
-        ({"clock_source": ""}, "note", "clock source", "does not tell"),
-        (port(ANOTHER), "wrong", "http.listen", "another program listens on 127.0.0.1:11301"),
-        (port("Permission denied"), "wrong", "http.listen", "Permission denied"),
-        (file("auth.tokens", None), "wrong", "auth.tokens", "/etc/f is not there"),
-        (file("tls.key", 0o600, is_readable=False), "wrong", "tls.key", "1000 cannot read"),
-        (file("tls.key", 0o644), "warning", "tls.key", "others may read /etc/f (mode 0644)"),
-        (file("auth.tokens", 0o660), "warning", "auth.tokens", "others may read /etc/f"),
-        (file("postgres.password_file", 0o644), "wrong", "postgres.password_file", "start refuses"),
-        (file("postgres.password_file", 0o660), "wrong", "postgres.password_file", "(mode 0660)"),
-        (file("the configuration", 0o666), "wrong", "the configuration", "every user may change"),
-        (file("the configuration", 0o664), "warning", "the configuration", "others may change"),
-        ({"has_systemd": False}, "note", "systemd", "nothing starts the daemon again"),
-        ({"unit": ""}, "note", "systemd", "no unit delayd.service"),
-        ({"unit_state": "failed"}, "wrong", "systemd", "has failed"),
-        ({"unit_state": "inactive"}, "note", "systemd", "is inactive"),
-    ],
-)
-def test_what_is_wrong_with_the_machine(
-    changes: dict[str, Any], level: str, subject: str, said: str
-) -> None:
-    (finding,) = found(**changes)
-    assert (finding.level, finding.subject) == (level, subject)
-    assert said in finding.text
+    changes, _, told = row.partition(" ->")
+    findings = found(**otherwise(changes))
+    assert len(findings) == bool(told)
+    for level, subject, text, advice in findings:
+        beginning, _, words = told.partition(" ~ ")
+        said, _, to_do = words.partition(" ; ")
+        assert beginning == f" {level} {subject}"
+        assert said in text
+        assert to_do in advice
 
 
 def test_weights_of_groups_that_take_no_turns_are_told() -> None:
@@ -137,29 +91,6 @@ def test_weights_of_groups_that_take_no_turns_are_told() -> None:
     (finding,) = found(CONFIG._replace(topics=Patterns({"mail": fair, "hooks.*": unfair})))
     assert (finding.level, finding.subject) == ("warning", "topics")
     assert "group_weights of 'hooks.*'" in finding.text
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"files_max": -1},
-        {"file_bytes_max": 1 << 28},
-        port(DELAYD),
-        file("auth.tokens", 0o640),
-        file("tls.key", 0o600),
-        file("postgres.password_file", 0o640),
-        {"directory": DIRECTORY._replace(path="/", mode=0o755)},
-    ],
-)
-def test_what_is_no_fault(changes: dict[str, Any]) -> None:
-    assert not found(**changes)
-
-
-def test_a_port_that_the_running_daemon_may_have_taken_is_no_fault() -> None:
-    (finding,) = found(**port(SILENT))
-    assert finding.level is Severity.NOTE
-    assert "127.0.0.1:11301 is taken, by a program that does not say what" in finding.text
-    assert "a delayd that wants a certificate or is busy does so, too" in finding.advice
 
 
 def test_slow_syncs_do_not_matter_where_no_answer_waits_for_them() -> None:

@@ -94,19 +94,18 @@ def test_short_reads_and_writes_are_continued() -> None:
     assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD, NEW)
 
 
-def test_a_file_that_is_too_long_is_not_overwritten() -> None:
-    disk = disk_with()
+def test_what_nobody_would_read_is_not_written() -> None:
+    disk = disk_with(OLD)
+    with pytest.raises(TokensInvalid, match="and no more fit"):
+        change(TOKENS_FILE, disk, PATH, lambda entries: [*entries] * (TOKENS_MAX + 1))
+    form = TOKENS_FILE._replace(bytes_max=len(TOKENS_FILE.to_bytes([OLD])))
+    with pytest.raises(TokensInvalid, match="would be longer than"):
+        change(form, disk, PATH, add(NEW))
+    assert read(form, disk, PATH) == (OLD,)
     disk.put_file(PATH, b" " * (TOKENS_FILE_BYTES_MAX + 1))
     with pytest.raises(TokensInvalid, match="is longer than"):
         change(TOKENS_FILE, disk, PATH, add(NEW))
     assert len(disk.file_bytes(PATH)) > TOKENS_FILE_BYTES_MAX
-
-
-def test_more_tokens_than_can_be_read_are_not_written() -> None:
-    disk = disk_with(OLD)
-    with pytest.raises(TokensInvalid, match="and no more fit"):
-        change(TOKENS_FILE, disk, PATH, lambda entries: [*entries] * (TOKENS_MAX + 1))
-    assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
 
 
 def test_a_new_file_that_cannot_be_given_away_does_not_replace_the_old_one() -> None:
@@ -119,11 +118,3 @@ def test_a_new_file_that_cannot_be_given_away_does_not_replace_the_old_one() -> 
         change(TOKENS_FILE, disk, PATH, add(NEW), own)
     assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
     assert "tokens.json.new" not in disk.list_directory("etc")
-
-
-def test_a_file_that_nobody_would_read_is_not_written() -> None:
-    disk = disk_with(OLD)
-    form = TOKENS_FILE._replace(bytes_max=len(TOKENS_FILE.to_bytes([OLD])))
-    with pytest.raises(TokensInvalid, match="would be longer than"):
-        change(form, disk, PATH, add(NEW))
-    assert read(form, disk, PATH) == (OLD,)

@@ -22,34 +22,38 @@ from delayd.client.results import PutResult
 from delayd.exits import Exit
 from tests.cli.talking import Talk
 
-
-def ndjson(tmp_path: Path, *lines: str) -> str:
-    path = tmp_path / "jobs.ndjson"
-    path.write_text("\n".join(lines))
-    return str(path)
+ONE = '{"body": 1}\n'
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("may_have_happened", [False, True])
+@pytest.mark.parametrize(
+    ("may_have_happened", "where"),
+    [
+        (False, "to go on: --from-line 1001"),
+        (
+            True,
+            "lines 1002 to 1003 may have been put: go on with --from-line 1004 if they were, else",
+        ),
+    ],
+)
 def test_it_is_said_where_to_go_on(
-    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, may_have_happened: bool
+    talk: Talk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    may_have_happened: bool,
+    where: str,
 ) -> None:
-    def lost(*arguments: object) -> object:
-        (*_, batch) = arguments
-        if batch[0].number > 1:  # type: ignore[index]
+    def lost(client: Client, batch: Sequence[JobLine]) -> list[PutResult | Refused]:
+        if batch[0].number > 1:
             raise ConnectionLost("http://h", "reset", may_have_happened=may_have_happened)
-        return put_batch(*arguments)  # type: ignore[arg-type]
+        return put_batch(client, batch)
 
     monkeypatch.setattr("delayd.cli.ndjson.put_batch", lost)
-    path = ndjson(tmp_path, *['{"body": 1}'] * BATCH_JOBS, "", '{"body": 2}', '{"body": 3}')
-    told = talk.fails(Exit.UNREACHABLE, "put", "mail", "--ndjson", path)
-    where = "to go on: --from-line 1001"
-    if may_have_happened:
-        where = (
-            "lines 1002 to 1003 may have been put:"
-            " go on with --from-line 1004 if they were, else --from-line 1001"
-        )
-    assert told.startswith(f"delayd: 1000 put, 0 refused; {where}\n")
+    path = tmp_path / "jobs"
+    path.write_text(f"{BATCH_JOBS * ONE}\n{ONE}{ONE}")
+    told = talk.fails(Exit.UNREACHABLE, "put", "mail", "--ndjson", str(path))
+    assert told.startswith(f"delayd: 1000 put, 0 refused; {where}")
 
 
 @pytest.mark.timeout(20)  # instead of waiting for a pipe that stays open
@@ -113,15 +117,16 @@ def test_what_is_refused_for_the_moment_is_tried_again_as_long_as_the_patience_l
     monkeypatch.setattr("delayd.cli.ndjson.pause", pause)
     monkeypatch.setattr("delayd.cli.ndjson.drawn", lambda: 1.0)
     talk.ok("policy", "set", "mail", "jobs_max=2")
-    path = ndjson(tmp_path, *[f'{{"body": {n}}}' for n in range(1, 6)])
-    told = talk.fails(Exit.NOT_NOW, "put", "mail", "--ndjson", path)
+    path = tmp_path / "jobs"
+    path.write_text("".join(f'{{"body": {n}}}\n' for n in range(1, 6)))
+    told = talk.fails(Exit.NOT_NOW, "put", "mail", "--ndjson", str(path))
     assert told.startswith("delayd: 4 put, 0 refused; to go on: --from-line 5\n")
     assert pauses[:3] == [0.05, 0.1, 0.05]  # anew, after some were put
     assert sum(pauses[2:]) == pytest.approx(PATIENCE_S)
     listed = talk.ok("jobs", "mail", "--bodies", "--json").splitlines()
     assert [json.loads(line)["body"] for line in listed] == ["3", "4"]
     pauses[:] = [0.0] * 19
-    code, _out, err = talk.run("put", "mail", "--ndjson", path, "--from-line", "5")
+    code, _out, err = talk.run("put", "mail", "--ndjson", str(path), "--from-line", "5")
     assert code == INTERRUPTED
     assert err.startswith("delayd: 0 put, 0 refused; to go on: --from-line 5\n")
 

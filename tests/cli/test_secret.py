@@ -60,12 +60,3 @@ def test_a_secret_is_kept_for_its_owner_and_exchanged_without_a_break(
     assert Secrets.load(str(path)).of_all_topics == ("mail",)
     assert is_accepted(path, new, "orders")
     assert is_accepted(path, other, "mail")
-
-
-def test_a_secret_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture) -> None:
-    text = shown_by(path, capsys, "create", "a")
-    for words in (["create", text], ["rotate", text], ["remove", text], ["create", text[6:]]):
-        assert secret(path, *words) != Exit.OK
-        printed = capsys.readouterr()
-        assert printed.err
-        assert text[6:] not in printed.err + printed.out

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import sys
 from ast import literal_eval
 from contextlib import ExitStack
@@ -25,7 +26,15 @@ from delayd.journal.journal import Journal
 from delayd.schedules.definition import Definition
 from tests.binlog.binlogs import BURIED, READY, file_of, full
 from tests.cli.hook import Hook
-from tests.cli.journals import SEGMENT_BYTES, START, contents, fill, fill_with_snapshot, flip
+from tests.cli.journals import (
+    SEGMENT_BYTES,
+    START,
+    START_MS,
+    contents,
+    fill,
+    fill_with_snapshot,
+    flip,
+)
 from tests.cli.talking import FullOutput, Talk
 from tests.journal.journals import frame_ends
 from tests.rigs.written import Fact, covers, facts_of
@@ -152,6 +161,12 @@ class Typed:
                 self.patch.setenv(*more.split(" ", 1))
             case "long":
                 self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
+            case "resolves":
+                # Every name has these addresses.
+                places = [
+                    (socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 1)) for at in more.split()
+                ]
+                self.patch.setattr(socket, "getaddrinfo", lambda *_, **_how: places)
             case "watched":
                 self.patch.setattr("sys.stderr.isatty", lambda: True)
             case _:
@@ -176,15 +191,24 @@ class Typed:
             case "log":  # DIRECTORY FRAMES [killed]
                 is_closed = more[1:] != ("killed",)
                 self.name_ends(fill(path, int(more[0]), is_closed=is_closed))
+            case "record":  # DIRECTORY b'…': a daemon has written that into its log
+                journal = Journal.open(place, disk=self.disk, segment_bytes=SEGMENT_BYTES)
+                assert not list(journal.replay())
+                journal.append(literal_eval(more[0]), START_MS, START_MS)
+                journal.close()
             case "snapshot":
                 snapshot, log = fill_with_snapshot(path)
                 self.name_ends(log)
                 self.names |= {"$snapshot": str(snapshot), "$bytes": str(snapshot.stat().st_size)}
             case "binlog":  # DIRECTORY TUBE
                 path.mkdir(exist_ok=True)
-                records = (full(number, b"x", more[0], state=number) for number in (READY, BURIED))
-                (path / "binlog.1").write_bytes(file_of(*records, zeros=100))
+                first, second = (
+                    full(number, b"x", more[0], state=number) for number in (READY, BURIED)
+                )
+                (path / "binlog.1").write_bytes(file_of(first, second, zeros=100))
                 (path / "lock").touch()
+                ends = len(file_of(first)), len(file_of(first, second))
+                self.names |= {"$first": str(ends[0]), "$second": str(ends[1])}
             case "directory":
                 path.mkdir()
             case "delete":
@@ -195,6 +219,10 @@ class Typed:
                 path.rename(more[0])
             case "link":
                 path.symlink_to(Path(more[0]).absolute())
+            case "write":  # FILE OFFSET b'…'
+                with path.open("r+b") as written:
+                    written.seek(sum(map(int, more[0].split("+"))))
+                    written.write(literal_eval(more[1]))
             case "flip":  # FILE OFFSET+BYTES
                 flip(path, sum(map(int, more[0].split("+"))))
             case "held":  # FILE, or a directory, as a daemon does whose lock file was deleted
@@ -249,7 +277,7 @@ class Typed:
                 case "exactly":
                     assert out == literal_eval(text)
                 case "is":
-                    self.names[text] = out.strip()
+                    self.names |= {text: out.strip(), f"{text}end": out.strip()[-40:]}
                 case "keeps":
                     Path(text).write_text(out)
                 case "json":

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.scopes import Scope
 from delayd.exits import Exit
 from tests.cli.journals import fill
 from tests.cli.talking import Talk
@@ -16,30 +15,23 @@ from tests.servers import executable
 COMMANDS = (
     "delayd-beanstalkd -h",
     "delayd --help",
-    "delayd --version",
     "delayd version",
-    "delayd token list --json --tokens {tokens}",
-    "delayd journal check {journal}",
-    "delayd journal dump {journal}",
+    "delayd journal check {}",
+    "delayd journal dump {}",
 )
-UNBUFFERED = {"delayd-beanstalkd -h", "delayd version", "delayd journal dump {journal}"}
+UNBUFFERED = {"delayd-beanstalkd -h", "delayd version", "delayd journal dump {}"}
 """Also where Python writes through."""
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    home = tmp_path_factory.mktemp("streams")
-    journal, tokens = home / "journal", home / "tokens.json"
-    fill(journal, 500)
-    words = ["token", "create", "x", "--scope", Scope.PUT, "--topic", "*", "--tokens", str(tokens)]
-    subprocess.run([executable("delayd"), *words], check=True, capture_output=True)
-    return {"journal": str(journal), "tokens": str(tokens)}
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("streams") / "journal"
+    fill(made, 500)
+    return made
 
 
-def ran(
-    command: str, places: dict[str, str], stdout: int, *, is_unbuffered: bool
-) -> subprocess.CompletedProcess[str]:
-    name, *words = command.format(**places).split()
+def ran(command: str, stdout: int, *, is_unbuffered: bool) -> subprocess.CompletedProcess[str]:
+    name, *words = command.split()
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     environment |= {"PYTHONUNBUFFERED": "1"} if is_unbuffered else {}
     return subprocess.run(
@@ -52,26 +44,30 @@ def ran(
     )
 
 
+def unread() -> int:
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_that_is_not_read_is_no_failure_and_one_that_cannot_be_written_is_told(
-    command: str, places: dict[str, str]
+    command: str, journal: Path
 ) -> None:
-    name, *words = command.format(**places).split()
+    typed = command.format(journal)
+    name, *words = typed.split()
     told = f"{name}: the output cannot be written: "
+    failed = (Exit.OUTPUT_FAILED, f"{told}No space left on device\n")
     for is_unbuffered in (False, True)[: 1 + (command in UNBUFFERED)]:
-        reader, writer = os.pipe()
-        os.close(reader)
-        done = ran(command, places, writer, is_unbuffered=is_unbuffered)
-        os.close(writer)
-        assert (done.returncode, done.stderr) == (Exit.OK, "")
-        full = os.open("/dev/full", os.O_WRONLY)
-        done = ran(command, places, full, is_unbuffered=is_unbuffered)
-        os.close(full)
-        assert (done.returncode, done.stderr) == (
-            Exit.OUTPUT_FAILED,
-            f"{told}No space left on device\n",
-        )
+        for output, outcome in (
+            (unread(), (Exit.OK, "")),
+            (os.open("/dev/full", os.O_WRONLY), failed),
+        ):
+            done = ran(typed, output, is_unbuffered=is_unbuffered)
+            os.close(output)
+            assert (done.returncode, done.stderr) == outcome
     shell = ["bash", "-c", 'exec "$@" >&-', "bash", executable(name), *words]
     done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (Exit.OUTPUT_FAILED, f"{told}Bad file descriptor\n")
@@ -80,11 +76,10 @@ def test_output_that_is_not_read_is_no_failure_and_one_that_cannot_be_written_is
 @pytest.mark.thorough
 def test_the_verdict_of_a_check_is_in_its_exit_code_whoever_reads_on(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = f"delayd journal check {tmp_path}"
-    assert ran(command, {}, writer, is_unbuffered=True).returncode == Exit.CORRUPT_JOURNAL
-    os.close(writer)
+    output = unread()
+    done = ran(f"delayd journal check {tmp_path}", output, is_unbuffered=True)
+    os.close(output)
+    assert done.returncode == Exit.CORRUPT_JOURNAL
 
 
 # --- Commands that talk to a daemon --------------------------------------------------------------
@@ -142,9 +137,8 @@ def test_a_command_whose_output_nobody_reads_has_done_its_work(
     command: str, mail: tuple[Talk, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk, jobs = mail
-    reader, writer = os.pipe()
-    os.close(reader)
-    assert said_into(talk, monkeypatch, writer, *command.format(jobs=jobs).split()).startswith("OK")
+    said = said_into(talk, monkeypatch, unread(), *command.format(jobs=jobs).split())
+    assert said.startswith("OK")
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -154,9 +148,7 @@ def test_jobs_that_could_not_be_printed_are_given_back(
 ) -> None:
     talk, _jobs = mail
     talk.ok("put", "mail", "y")
-    reader, writer = os.pipe()
-    os.close(reader)
-    output = os.open("/dev/full", os.O_WRONLY) if is_full else writer
+    output = os.open("/dev/full", os.O_WRONLY) if is_full else unread()
     said = said_into(talk, monkeypatch, output, *command.split())
     why = "the output cannot be written: No space left on device"
     back = "2 jobs" if "2" in command else "1 job"

@@ -88,26 +88,3 @@ def test_a_file_that_root_makes_is_of_whoever_has_its_directory_and_then_stays_i
     made(path, capsys, *words)
     assert (path.stat().st_uid, path.stat().st_gid) == (3_456, 4_567)
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-# --- Secrets -------------------------------------------------------------------------------------
-
-
-def test_a_token_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture) -> None:
-    text, entry = made(path, capsys, "w", "--scope", "put", "--topic", "*")
-    secret = text.rpartition(f"{entry.id}_")[2]
-    misplaced = str(path.parent / text / "tokens.json")
-    for words, where in (
-        (["create", "w", "--scope", text, "--topic", "*"], str(path)),
-        (["create", "w", "--scope", "put", "--topic", f"[{text}"], str(path)),
-        (["create", "w", "--scope", "put", "--topic", "*", "--not-after", text], str(path)),
-        (["create", f"{text}\n", "--scope", "put", "--topic", "*"], str(path)),
-        (["create", "w", "--scope", "put", "--topic", "*"], misplaced),
-        (["revoke", secret], str(path)),
-        (["revoke", f"{text}x"], str(path)),
-        (["list"], misplaced),
-    ):
-        assert invoke(["token", *words, "--tokens", where]) != Exit.OK
-        printed = capsys.readouterr()
-        assert printed.err
-        assert secret not in printed.err + printed.out

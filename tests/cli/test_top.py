@@ -19,7 +19,6 @@ from delayd.cli.top import (
 )
 from delayd.client.errors import Forbidden, Unreachable
 from delayd.client.results import Calendar, TopicInfo
-from tests.cli.talking import Talk
 
 IDLE = TopicRow("", "", 0, None, 0, 0, 0, 0, None, 0.0, 0.0, 0.0, 0.0, None, None)
 MAIL = TopicRow("mail", "", 3, 80.0, 0, 1, 0, 2, 7, 1.5, 1.0, 1.0, 0.25, 0.51, 2_500.0)
@@ -58,28 +57,22 @@ def test_numbers_are_sorted_from_the_highest_and_names_from_a() -> None:
     assert ordered(SEEN.rows, by_delayed.after("r")) == [MAIL, ORDERS]
     assert ordered(SEEN.rows, View(sorted_by=0)) == [MAIL, ORDERS]
     assert ordered(SEEN.rows, View(sorted_by=COLUMNS.index("late p99"))) == [MAIL, ORDERS]
+    view = View()
+    for _ in COLUMNS:
+        view = view.after("s")
+    assert view == View() == View().after("x"), "it goes round, and other keys do nothing"
 
 
-def test_the_column_that_is_sorted_by_is_marked_and_a_pause_is_said() -> None:
-    assert "trouble ▼" in drawn(View())
-    text = drawn(View().after("s").after("r").after("p"))
-    assert "ready ▲" in text
-    assert "[paused]" in text
-
-
-def test_durations_have_units_and_the_time_of_the_rates_is_said() -> None:
+def test_the_picture_says_what_is_sorted_how_long_and_since_when_what_is_due_and_a_pause() -> None:
     text = drawn(View())
-    assert "1m 20s" in text
-    assert "2.5 s" in text
-    assert "0.51 ms" in text
-    assert "/s, late: last minute" in text
-    assert "/s, late: last 27 s" in drawn(View(), seen=SEEN._replace(window_s=27.4))
-    assert "/s, late" not in drawn(View(), seen=SEEN._replace(window_s=None))
-
-
-def test_what_comes_due_is_one_line() -> None:
-    last = drawn(View()).splitlines()[-2]
+    for said in ("trouble ▼", "1m 20s", "2.5 s", "0.51 ms", "/s, late: last minute"):
+        assert said in text
+    last = text.splitlines()[-2]
     assert last == "due in the next hour  .█▂.........  50 jobs; most, 40, in 5 to 10 minutes"
+    text = drawn(View().after("s").after("r").after("p"), seen=SEEN._replace(window_s=27.4))
+    for said in ("ready ▲", "[paused]", "/s, late: last 27 s"):
+        assert said in text
+    assert "/s, late" not in drawn(View(), seen=SEEN._replace(window_s=None))
 
 
 def test_three_hundred_topics_fit_a_small_terminal() -> None:
@@ -111,13 +104,6 @@ def test_a_narrow_terminal_loses_whole_columns_and_never_what_is_sorted_by(
     assert max(map(len, (names, *lines))) <= width
 
 
-def test_sorting_goes_round_and_other_keys_do_nothing() -> None:
-    view = View()
-    for _ in COLUMNS:
-        view = view.after("s")
-    assert view == View() == View().after("x")
-
-
 # --- What the daemon says ------------------------------------------------------------------------
 
 
@@ -125,13 +111,10 @@ def info(trouble: str | None, details: dict[str, object]) -> TopicInfo:
     return TopicInfo("mail", 1, 2, 3, 4, 0, 5, details=details, trouble=trouble)
 
 
-def test_what_the_line_does_not_tell_is_empty_and_not_zero() -> None:
+def test_what_the_line_does_not_tell_is_empty_and_it_tells_of_a_pause_by_the_time_left() -> None:
     row = row_of(info(None, {"current-jobs-ready": 2}))
     assert row == TopicRow("mail", "buried", 2, None, 4, 1, 3, 5, *[None] * 7)
     assert cells_of(row)[8:] == [""] * 7
-
-
-def test_the_line_tells_of_a_pause_by_the_time_that_is_left() -> None:
     details: dict[str, object] = {"pause-time-left": 9}
     assert row_of(info(None, details)).trouble == "buried"
     assert row_of(info(None, details)._replace(buried=0)).trouble == "paused"
@@ -142,11 +125,6 @@ def test_the_daemon_says_what_is_wrong_with_a_topic() -> None:
     for trouble in (*TROUBLES, None, "new"):
         row = row_of(info(trouble, {"trouble": trouble}))
         assert row.trouble == (trouble if trouble in TROUBLES else "")
-
-
-def test_a_daemon_that_is_draining_says_so_in_the_first_line(talk: Talk) -> None:
-    talk.rig.engine.draining = True
-    assert "; draining: new jobs are refused" in talk.ok("top", "--once").splitlines()[0]
 
 
 # --- A daemon that is gone -----------------------------------------------------------------------
