@@ -1,7 +1,9 @@
 import contextlib
 import os
+from ast import literal_eval
 from collections.abc import Callable, Iterator
-from typing import Final, cast
+from pathlib import Path
+from typing import Any, Final, cast
 
 import django
 import pytest
@@ -37,3 +39,12 @@ def configure(fake_delayd: FakeDelayd) -> Iterator[Configure]:
             return cast("DelaydBackend", task_backends["default"])
 
         yield configured
+
+
+def sentences(what: str, **names: str) -> list[tuple[Any, str]]:
+    """What is wrong, and the sentence about it: the rows of sentences.txt that begin so."""
+    text = (Path(__file__).parent / "sentences.txt").read_text()
+    for name, meant in names.items():
+        text = text.replace(f"${name}", meant)
+    rows = [row.removeprefix(f"{what} ") for row in text.splitlines() if row.startswith(what)]
+    return [(literal_eval(given), told) for given, told in (row.split(" -> ") for row in rows)]

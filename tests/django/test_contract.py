@@ -181,17 +181,9 @@ def test_without_a_time_to_live_there_are_no_results(configure: Configure) -> No
 # --- What becomes of it --------------------------------------------------------------------------
 
 RUN: Final[tuple[tuple[AnyTask, tuple[object, ...]], ...]] = (
-    (tasks.add, (1,)),
-    (tasks.add_async, (1,)),
-    (tasks.look, ("x",)),
-    (tasks.give, ("nothing",)),
-    (tasks.give, ("tuple",)),
-    (tasks.give, ("bytes",)),
-    (tasks.give, ("set",)),
-    (tasks.give, ("raw",)),
-    (tasks.fail, ("words",)),
-    (tasks.leave, ()),
-    (tasks.add, ()),
+    *((tasks.add, (1,)), (tasks.add_async, (1,)), (tasks.look, ("x",)), (tasks.add, ())),
+    *((tasks.give, (what,)) for what in ("nothing", "tuple", "bytes", "set", "raw")),
+    *((tasks.fail, ("words",)), (tasks.leave, ())),
 )
 
 

@@ -12,52 +12,18 @@ from django.test import override_settings
 from delayd.client import Client
 from delayd.django import contract
 from delayd.testing import FakeDelayd
-from tests.django.conftest import Configure
+from tests.django.conftest import Configure, sentences
 from tests.django.project import tasks
 
 BACKEND: Final = "delayd.django.DelaydBackend"
 
-WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
-    ({"urll": "http://queue:1"}, "there is no option 'urll': did you mean 'url'?"),
-    (
-        {"password": "x"},
-        (
-            "there is no option 'password'; there are url, token, client, topic_prefix, ttr,"
-            " results_ttl, results_topic, outbox"
-        ),
-    ),
-    ({"url": 11300}, "url: must be a text or a list of texts, and is 11300"),
-    (
-        {"url": "queue:11301"},
-        (
-            "url: the url 'queue:11301' has no scheme: http://queue:11301 speaks HTTP,"
-            " beanstalk://queue:11301 the line protocol"
-        ),
-    ),
-    ({"token": None}, "token: must be a text, and is None"),
-    ({"client": "x"}, "client: must be a delayd.client.Client, and is 'x'"),
-    ({"client": Client(), "url": "http://q"}, "client: it has its own url, so leave out url"),
-    (
-        {"results_ttl": "soon"},
-        'results_ttl: must be seconds, or a duration such as "50ms", "15s" or "1h30m"',
-    ),
-    ({"outbox": "shop"}, "outbox: DATABASES has no 'shop'; there are default"),
-    ({"ttr": 0}, "ttr: must be at least 1 s, and is 0"),
-    (
-        {"results_ttl": "1h", "results_topic": "mail"},
-        "results_topic: 'mail' is the topic of queue 'mail' too",
-    ),
-    (
-        {"topic_prefix": "-"},
-        (
-            "queue 'default': the topic name '-default' must be 1 to 200 of A-Z a-z 0-9 - + / ; ."
-            " $ _ ( ), and must not begin with -"
-        ),
-    ),
+BOTH: Final = (
+    {"client": Client(), "url": "http://q"},
+    "client: it has its own url, so leave out url",
 )
 
 
-@pytest.mark.parametrize(("options", "sentence"), WRONG)
+@pytest.mark.parametrize(("options", "sentence"), [*sentences("option"), BOTH])
 def test_a_wrong_option_is_an_error_of_the_checks_and_nothing_is_enqueued(
     options: dict[str, Any], sentence: str
 ) -> None:
@@ -108,22 +74,6 @@ def test_without_a_library_of_the_right_version_a_sentence_says_what_to_install(
     assert str(raised.value).startswith(sentence)
 
 
-MISUSED: Final = (
-    (("--backend", "other"), "TASKS has no backend 'other'; there are default, dummy"),
-    (
-        ("--backend", "dummy"),
-        "BACKEND of TASKS['dummy'] is tests.django.test_options.Others, and not " + BACKEND,
-    ),
-    (
-        ("--queue", "mial"),
-        "QUEUES of TASKS['default'] has no 'mial': did you mean 'mail'?",
-    ),
-    (("--queue", "x"), "QUEUES of TASKS['default'] has no 'x'; there are default, mail"),
-    (("--concurrency", "0"), "--concurrency is 1 to 1000, and not 0"),
-    (("--grace", "-1"), "--grace is 0 or more seconds, and not -1"),
-)
-
-
 class Others:
     """A backend of another library."""
 
@@ -134,7 +84,7 @@ class Others:
         return ()
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), MISUSED)
+@pytest.mark.parametrize(("arguments", "sentence"), sentences("worker"))
 def test_a_worker_that_is_started_wrongly_says_so(
     arguments: tuple[str, ...], sentence: str
 ) -> None:
