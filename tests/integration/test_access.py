@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,10 +12,8 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE
 from delayd.client import Client, DelaydError
-from delayd.exits import Exit
-from delayd.testing.daemon import Daemon, DaemonNotStarted
+from delayd.testing.daemon import Daemon
 from tests import config_files
-from tests.access.handshakes import Authority
 from tests.access.samples import made, written
 from tests.line_client import LineClient
 from tests.pages import Reader, text_of
@@ -90,28 +86,6 @@ def test_no_token_is_ever_in_the_log(daemon: Daemon, tmp_path: Path) -> None:
     assert SECRET not in daemon.log()
 
 
-# --- The start -----------------------------------------------------------------------------------
-
-
-def test_files_that_are_wrong_are_all_told_and_nothing_is_started(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    text = f'auth.tokens = "{missing}"\ntls.certificate = "{missing}"\nline.tls = true\n'
-    with pytest.raises(DaemonNotStarted) as caught:
-        daemon_of(tmp_path / "data", "--config", config_files.written(tmp_path, text))
-    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
-    tokens, certificate = caught.value.log.splitlines()
-    assert f"auth.tokens = {missing}: cannot be read: No such file or directory" in tokens
-    assert f"tls.certificate = {missing}: cannot be read" in certificate
-    assert not (tmp_path / "data").exists()
-
-
-def test_tokens_open_an_address_that_others_reach_with_a_warning(tmp_path: Path) -> None:
-    flags = (*token_flags(tmp_path, ENTRY), "--line", "0.0.0.0:0")
-    with daemon_of(tmp_path / "data", *flags) as daemon:
-        said = "tokens are sent in clear: this address has no TLS"
-        assert f'{said} address="line {daemon.listens_on}"' in daemon.log()
-
-
 def test_a_user_of_a_unix_socket_who_is_on_no_list_is_told_once(tmp_path: Path) -> None:
     line, http = tmp_path / "line", tmp_path / "http"
     config = config_files.written(tmp_path, f"auth.unix_uids = [{os.getuid() + 1}]")
@@ -122,33 +96,3 @@ def test_a_user_of_a_unix_socket_who_is_on_no_list_is_told_once(tmp_path: Path) 
                 client.topics()
         assert daemon.log().count("a user of a unix socket was turned away") == 1
         assert f"uid={os.getuid()} gid={os.getgid()}" in daemon.log()
-
-
-# --- TLS -----------------------------------------------------------------------------------------
-
-
-def line_over_tls(daemon: Daemon, context: ssl.SSLContext) -> bytes:
-    with (
-        socket.create_connection(daemon.address, timeout=WAIT_S_MAX) as connection,
-        context.wrap_socket(connection, server_hostname="localhost") as client,
-    ):
-        client.sendall(b"list-tube-used\r\nquit\r\n")
-        return b"".join(iter(lambda: client.recv(4_096), b""))
-
-
-def test_nobody_gets_in_without_a_certificate_where_one_is_required(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    files = authority.files()
-    config = config_files.written(
-        tmp_path,
-        f'line.tls = true\ntls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n'
-        f'tls.client_ca = "{authority.path}"\n',
-    )
-    with daemon_of(tmp_path / "data", "--config", config, "--line", "0.0.0.0:0") as daemon:
-        known = authority.client("worker.example.net")
-        assert line_over_tls(daemon, known) == b"USING default\r\n"
-        for _ in range(2):
-            with pytest.raises(OSError, match=r"(?i)certificate required|reset|EOF|broken pipe"):
-                line_over_tls(daemon, authority.client())
-        said = 'warning a TLS handshake failed address="127.0.0.1" reason="peer did not return'
-        assert daemon.log().count(said) == 1, "the second one is counted, and told a minute later"

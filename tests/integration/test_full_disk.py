@@ -69,13 +69,6 @@ def use_up(path: Path) -> Path:
     return other
 
 
-@pytest.fixture
-def home(small_disk: Path) -> Path:
-    home = small_disk / "data"
-    home.mkdir()
-    return home
-
-
 def told_of(daemon: Daemon) -> re.Match[str]:
     """What the log says of the space."""
     figures = SHORT.search(daemon.log())
@@ -91,9 +84,8 @@ def is_ready(client: HttpClient) -> bool:
     return False
 
 
-def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(
-    small_disk: Path, home: Path
-) -> None:
+def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(small_disk: Path) -> None:
+    home = small_disk / "data"
     with (
         running_daemon(*HTTP, data_dir=home) as daemon,
         LineClient(daemon.address) as client,
@@ -136,8 +128,11 @@ def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(
         assert "there is space again" in daemon.log()
 
 
-def test_the_log_says_which_puts_are_still_accepted(small_disk: Path, home: Path) -> None:
-    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
+def test_the_log_says_which_puts_are_still_accepted(small_disk: Path) -> None:
+    with (
+        running_daemon(data_dir=small_disk / "data") as daemon,
+        LineClient(daemon.address) as client,
+    ):
         client.ask("put 0 0 60", BODY)
         use_up(small_disk)
         long = b"x" * 60_000
@@ -149,13 +144,3 @@ def test_the_log_says_which_puts_are_still_accepted(small_disk: Path, home: Path
         assert fits < len(long)
         assert client.ask("put 0 0 60", b"x" * (fits + 1)) == "OUT_OF_MEMORY"
         assert client.ask("put 0 0 60", b"x" * fits).startswith("INSERTED")
-
-
-def test_a_daemon_stopped_on_a_full_disk_keeps_its_space(small_disk: Path, home: Path) -> None:
-    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
-        jobs = fill(client)
-        use_up(small_disk)
-    use_up(small_disk)
-    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
-        for job_id in range(1, jobs + 1):
-            assert client.ask(f"delete {job_id}") == "DELETED"

@@ -1,5 +1,6 @@
 """The pages that guide a newcomer are true: everything on them is typed or run, in its order."""
 
+import sys
 from pathlib import Path
 
 from delayd.testing.daemon import running_daemon
@@ -47,3 +48,8 @@ def test_one_person_keeps_the_jobs_at_home(tmp_path: Path) -> None:
         reader = Reader(tmp_path, daemon)
         reader.environment["HOME"] = str(tmp_path)
         reader.follow("operations.md", "For one person")
+
+
+def test_the_program_of_the_page_on_testing_works(tmp_path: Path) -> None:
+    program = text_of("testing.md").split("```python\n")[1].partition("```")[0]
+    assert Reader(tmp_path).said(sys.executable, "-c", program) == "not yet\nreview order 4711\n"

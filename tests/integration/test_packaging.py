@@ -23,6 +23,8 @@ import pytest
 
 from delayd import __version__
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.http_client import HTTP
+from tests.rigs.process import serve_command
 from tests.rigs.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -72,17 +74,16 @@ def names_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_names_its_commands_and_sinks(
+    wheel: Path,
+) -> None:
     here = [path for path in (ROOT / "delayd").rglob("*") if "__pycache__" not in path.parts]
     names = names_in(wheel)
     packaged = {name for name in names if name.startswith("delayd/")}
     assert packaged == {path.relative_to(ROOT).as_posix() for path in here if path.is_file()}
     assert {"delayd/py.typed", "delayd/ui/index.html", "delayd/ui/app.js"} <= names
-
-
-def test_the_wheel_names_its_commands_and_sinks(wheel: Path) -> None:
+    (name,) = (each for each in names if each.endswith("entry_points.txt"))
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         text = archive.read(name).decode()
     for line in ("delayd =", "delayd-beanstalkd =", "amqp =", "redis ="):
         assert f"\n{line}" in text
@@ -98,35 +99,22 @@ def test_a_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: P
     assert names_in(again) == names_in(wheel)
 
 
-def test_the_installed_commands_are_of_the_wheel(installed: Path) -> None:
-    said = ran(installed / "bin" / "delayd", "--version", directory=installed)
-    assert __version__ in said
-    where = ran(
-        installed / "bin" / "python",
-        "-c",
-        "import delayd; print(delayd.__file__)",
-        directory=installed,
-    )
-    assert where.startswith(str(installed))
-    assert ran(installed / "bin" / "delayd-beanstalkd", "-v", directory=installed)
-
-
-def test_what_pip_installs_has_its_bytecode(installed: Path) -> None:
-    """So a daemon whose Python writes none compiles nothing either."""
-    (package,) = installed.glob("lib/python*/site-packages/delayd")
-    missing = [
-        path
-        for path in package.rglob("*.py")
-        if not Path(importlib.util.cache_from_source(str(path))).exists()
-    ]
-    assert not missing
-
-
-def test_the_installed_daemon_serves_its_dashboard(installed: Path, tmp_path: Path) -> None:
-    command = [str(installed / "bin" / "delayd"), "serve", "--data-dir", str(tmp_path / "data")]
-    command += ["--line", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+def test_what_is_installed_is_of_the_wheel_has_its_bytecode_and_serves_the_dashboard(
+    installed: Path, tmp_path: Path
+) -> None:
+    """With its bytecode a daemon whose Python writes none compiles nothing."""
+    programs = installed / "bin"
+    assert __version__ in ran(programs / "delayd", "--version", directory=installed)
+    assert ran(programs / "delayd-beanstalkd", "-v", directory=installed)
+    asked = "import delayd; print(delayd.__file__)"
+    said = ran(programs / "python", "-c", asked, directory=installed)
+    package = Path(said.strip()).parent
+    assert package.is_relative_to(installed)
+    bytecode = [importlib.util.cache_from_source(str(path)) for path in package.rglob("*.py")]
+    assert not [path for path in bytecode if not Path(path).exists()]
+    _, *words = serve_command(tmp_path / "data", *HTTP)
     with (
-        Daemon(command, environment={"PYTHONPATH": ""}) as daemon,
+        Daemon([str(programs / "python"), *words], environment={"PYTHONPATH": ""}) as daemon,
         urllib.request.urlopen(f"http://{daemon.http_listens_on}/ui/") as answer,
     ):
         assert b"<title>delayd</title>" in answer.read()

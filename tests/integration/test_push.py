@@ -128,25 +128,6 @@ def test_where_the_system_allows_no_more_threads_it_imports_what_delivers_withou
         assert daemon.stop() == Exit.OK
 
 
-def test_in_seven_virtual_days_a_receiver_is_called_at_each_step_of_the_ladder(
-    tmp_path: Path,
-) -> None:
-    """In one advance, which ends when all calls have; also more than would open a breaker."""
-    with (
-        Receiver(tmp_path, fails_percent=100) as receiver,
-        delivering(tmp_path / "data", receiver, "--clock", "virtual") as daemon,
-        LineClient(daemon.address) as client,
-    ):
-        policy = {"retry": "15s 1h 1d 1d 1d 1d", "push": {"url": receiver.url}}
-        assert client.ask("set-policy out", json.dumps(policy).encode()) == "POLICY_SET"
-        client.ask("use out")
-        client.put(b"in a day", delay=86_400)
-        daemon.advance(7 * 86_400)
-        assert [arrival.attempt for arrival in receiver.arrivals()] == [1, 2, 3, 4, 5, 6, 7]
-        assert client.stats("stats-job 1")["state"] == "buried"
-        assert client.stats("stats-job 1")["timeouts"] == "0"
-
-
 def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_allow(
     tmp_path: Path,
 ) -> None:

@@ -1,10 +1,9 @@
 """What keeps the daemon from serving ends it with a code of its own, and a sentence says why.
 
-A directory in disorder, and disks that fail while it serves, are in `tests/faults`; a directory
-that another daemon has is in `test_runbook.py`.
+What is wrong with a directory, and disks that fail while it serves, are in `tests/faults`; a
+directory that another daemon has is in `test_runbook.py`.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +15,9 @@ from delayd.journal.recovery import NO_HEADER, NO_LOG
 from delayd.limits import DESCRIPTORS_MIN
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
+from tests.rigs.process import daemon_of
 
 SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http", "off")
-
-
-def refusal(data_dir: Path) -> DaemonNotStarted:
-    with pytest.raises(DaemonNotStarted) as caught, running_daemon(data_dir=data_dir):
-        pass
-    return caught.value
 
 
 # --- The data directory --------------------------------------------------------------------------
@@ -38,6 +32,12 @@ def test_a_log_that_is_gone_begins_anew_when_nothing_tells_of_it(tmp_path: Path)
         client.put(b"anew")
 
 
+def refusal(data_dir: Path) -> DaemonNotStarted:
+    with pytest.raises(DaemonNotStarted) as caught:
+        daemon_of(data_dir)
+    return caught.value
+
+
 def test_a_damaged_journal_exits_65_and_names_what_looks_into_it(tmp_path: Path) -> None:
     segment = tmp_path / "segment-0000000001.log"
     segment.write_bytes(b"x" * 500)
@@ -46,17 +46,6 @@ def test_a_damaged_journal_exits_65_and_names_what_looks_into_it(tmp_path: Path)
     assert f"{segment} at offset 0" in refused.log
     assert f'more="delayd journal check {tmp_path}"' in refused.log
     assert (tmp_path / "lock").read_bytes() == b"", "nobody holds it any more"
-
-
-def test_a_directory_that_is_not_ours_exits_65_at_once_and_nothing_is_made_in_it(
-    tmp_path: Path,
-) -> None:
-    os.mkfifo(tmp_path / "lock")
-    refused = refusal(tmp_path)
-    assert refused.exit_code == Exit.CORRUPT_JOURNAL
-    assert f"{tmp_path}/lock is no file but a directory, pipe or device" in refused.log
-    assert "journal check" not in refused.log, "there is no journal to look into"
-    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_directory_that_cannot_be_made_exits_74(tmp_path: Path) -> None:

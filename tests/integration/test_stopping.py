@@ -195,17 +195,6 @@ def hold(daemon: Daemon, jobs: int) -> LineClient:
     return holder
 
 
-def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path) -> None:
-    jobs = 2 * RETURNS_PER_STOP_TURN + 100
-    with patient_daemon(tmp_path) as daemon:
-        holder = hold(daemon, jobs)
-        assert daemon.stop() == Exit.OK
-        assert "stay reserved" not in daemon.log()
-        holder.close()
-    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
-        assert f"current-jobs-ready: {jobs}\n" in client.ask("stats-tube default")
-
-
 def test_what_a_stop_has_no_time_to_give_back_stays_reserved_and_is_counted(tmp_path: Path) -> None:
     jobs = 3 * RETURNS_PER_STOP_TURN
     limits = "service.STOP_MS_MAX = service.STOP_CLOSE_MS; service.STOP_RETURNS_MS = 0"

@@ -11,11 +11,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from delayd.client.sync import Client
-from delayd.testing.daemon import Daemon, running_daemon
+from delayd.testing.daemon import running_daemon
 from tests.client.worlds import http_url
 
 WAIT_S: Final = 60.0
@@ -24,10 +23,11 @@ WAIT_S: Final = 60.0
 class Screen:
     """What a program writes to its terminal of 80 x 24."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *words: str) -> None:
         self._terminal, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         environment = {**os.environ, "TERM": "xterm"}
+        command = [sys.executable, "-m", "delayd", *words]
         self._process = subprocess.Popen(
             command, stdin=inner, stdout=inner, stderr=inner, env=environment, close_fds=True
         )
@@ -59,17 +59,11 @@ class Screen:
         os.close(self._terminal)
 
 
-@contextlib.contextmanager
-def top(daemon: Daemon, *words: str) -> Iterator[Screen]:
-    screen = Screen(sys.executable, "-m", "delayd", *(words or ("top",)), "--url", http_url(daemon))
-    try:
-        yield screen
-    finally:
-        screen.close()
-
-
 def test_top_says_that_the_daemon_does_not_answer_that_it_does_again_and_why_it_is_gone() -> None:
-    with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
+    with (
+        running_daemon("--http", "127.0.0.1:0") as daemon,
+        contextlib.closing(Screen("top", "--url", http_url(daemon))) as screen,
+    ):
         with Client(http_url(daemon)) as client:
             for number in range(300):
                 client.put(f"orders.{number}", "x")
@@ -82,18 +76,3 @@ def test_top_says_that_the_daemon_does_not_answer_that_it_does_again_and_why_it_
         screen.shows("Connection refused")
         screen.type("q")
         assert screen.ends() == 0
-
-
-def test_a_watched_list_stays_when_the_daemon_is_gone_and_a_key_ends_it() -> None:
-    words = ("jobs", "orders", "--watch")
-    with running_daemon("--http", "127.0.0.1:0") as daemon:
-        with Client(http_url(daemon)) as client:
-            client.put("orders", "x", key="order-17")
-        with top(daemon, *words) as screen:
-            screen.shows("order-17")
-            os.kill(daemon.pid, signal.SIGSTOP)
-            screen.shows("order-17")
-            screen.shows("the daemon has not answered for")
-            screen.type("q")
-            assert screen.ends() == 0
-            os.kill(daemon.pid, signal.SIGCONT)

@@ -102,18 +102,6 @@ def client_of(daemon: Server) -> Iterator[LineClient]:
         yield client
 
 
-def test_a_standby_takes_over_at_once_from_an_owner_that_stops(machines: Machines) -> None:
-    owner, standby = machines.owner(), machines.standby()
-    with client_of(owner) as client:
-        held = client.put(b"held")
-        client.ask("reserve")
-        owner.signal(signal.SIGTERM)
-        assert owner.process.wait(60) == Exit.OK
-    standby.wait_until(ready=READY)
-    with client_of(standby) as client:  # it was given back
-        assert client.ask("reserve-with-timeout 0") == f"RESERVED {held} 4\r\nheld"
-
-
 def test_a_standby_answers_its_health_and_takes_over_at_the_same_address(
     machines: Machines,
 ) -> None:
