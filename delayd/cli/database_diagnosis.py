@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from delayd.cli.diagnosis import Finding, Severity, about
+from delayd.cli.diagnosis import Finding, Severity, about, note, ok, warning, wrong
 from delayd.clock import system_wall_ns
 from delayd.journal.snapshot import SNAPSHOT_HEADER_BYTES, unpack_snapshot_header
 from delayd.limits import DATABASE_ANSWER_MS
@@ -63,20 +63,19 @@ def database_findings(config: "Config") -> Findings:
         place = database_place(config, address="")
         with closing(place.connected()) as connection:
             version = f"PostgreSQL {connection.version // 10_000}.{connection.version % 10_000}"
-            yield Finding(Severity.OK, _SUBJECT, f"{place.shown}, {version}, accepts writes")
+            yield ok(_SUBJECT, f"{place.shown}, {version}, accepts writes")
             yield from _server_findings(place, connection)
             yield from _log_findings(place, connection)
     except StatementFailed as error:
-        yield Finding(Severity.WRONG, _SUBJECT, str(error), "look into the log of the server")
+        yield wrong(_SUBJECT, str(error), "look into the log of the server")
     except ValueError as error:
         text = f"the server answers what delayd does not ask for: {error}"
-        yield Finding(Severity.WRONG, _SUBJECT, text, "see what postgres.url leads to")
+        yield wrong(_SUBJECT, text, "see what postgres.url leads to")
     except DatabaseLost as error:
         advice = "see docs/two-machines.md; psql with the same url shows whether it is the network"
-        yield Finding(Severity.WRONG, _SUBJECT, str(error), advice)
+        yield wrong(_SUBJECT, str(error), advice)
     except LogError as error:
-        advice = "correct that, and look again; see docs/two-machines.md"
-        yield Finding(Severity.WRONG, _SUBJECT, str(error), advice)
+        yield wrong(_SUBJECT, str(error), "correct that, and look again; see docs/two-machines.md")
 
 
 def _server_findings(place: DatabasePlace, connection: Connection) -> Findings:
@@ -88,22 +87,22 @@ def _server_findings(place: DatabasePlace, connection: Connection) -> Findings:
             yield Finding(level, subject, f"{name} is off: {loss}", f"switch {name} on")
     standbys = setting_of(connection, "synchronous_standby_names")
     if standbys:
-        yield Finding(Severity.OK, subject, f"waits for synchronous standbys: {visible(standbys)}")
+        yield ok(subject, f"waits for synchronous standbys: {visible(standbys)}")
     else:
         text = "no synchronous standby: if the server's disk is lost, so are the jobs"
-        yield Finding(Severity.NOTE, subject, text, "set synchronous_standby_names")
+        yield note(subject, text, "set synchronous_standby_names")
     if connection.is_far and not connection.is_encrypted:
         text = "the connection is not encrypted"
-        yield Finding(Severity.WARNING, _SUBJECT, text, "add sslmode=verify-full to postgres.url")
+        yield warning(_SUBJECT, text, "add sslmode=verify-full to postgres.url")
     before_ns = system_wall_ns()
     now_us = whole(_asked(connection, Statements(place.name).now)[0])
     ahead_s = (now_us * 1_000 - (before_ns + system_wall_ns()) // 2) / 1e9
     text = f"the database's is {abs(ahead_s):.3f} s {'ahead of' if ahead_s > 0 else 'behind'} ours"
     if abs(ahead_s) > CLOCK_S_MAX:
         advice = "delayd goes by the database's clock; synchronise both machines (chrony)"
-        yield Finding(Severity.WARNING, "clock", text, advice)
+        yield warning("clock", text, advice)
     else:
-        yield Finding(Severity.OK, "clock", text)
+        yield ok("clock", text)
 
 
 def _log_findings(place: DatabasePlace, connection: Connection) -> Findings:
@@ -112,18 +111,15 @@ def _log_findings(place: DatabasePlace, connection: Connection) -> Findings:
     role = role_of(connection)
     advice = f"run what `{place.schema_command(role)}` prints, as the owner of the database"
     if lacking := rights_lacking(connection, statements):
-        text = f"the role {role} lacks {', '.join(lacking)}"
-        yield Finding(Severity.WRONG, "rights", text, advice)
+        yield wrong("rights", f"the role {role} lacks {', '.join(lacking)}", advice)
         return
     if not whole(_asked(connection, statements.has_tables)[0]):
         if whole(_asked(connection, _MAY_CREATE)[0]):
-            text = f"the schema {place.name} is not there yet; a start makes it"
-            yield Finding(Severity.OK, subject, text)
+            yield ok(subject, f"the schema {place.name} is not there yet; a start makes it")
         else:
-            text = f"the role {role} may not make the tables of {place.name}"
-            yield Finding(Severity.WRONG, subject, text, advice)
+            yield wrong(subject, f"the role {role} may not make the tables of {place.name}", advice)
         return
-    yield Finding(Severity.OK, "rights", f"the role {role} has those that it needs")
+    yield ok("rights", f"the role {role} has those that it needs")
     yield from _row_findings(place, connection, statements)
 
 
@@ -132,26 +128,25 @@ def _row_findings(place: DatabasePlace, connection: Connection, statements: Stat
         row = LogRow.read(_asked(connection, statements.row))
     except ValueError as error:
         text = f"the row of {statements.schema}.log cannot be read: {error}"
-        yield Finding(Severity.WRONG, "log", text, "restore a backup of the database")
+        yield wrong("log", text, "restore a backup of the database")
         return
     if row.format != FORMAT:
         text = f"the tables are of format {row.format}; this delayd reads {FORMAT}"
-        yield Finding(Severity.WRONG, "log", text, "use the version of delayd that wrote them")
+        yield wrong("log", text, "use the version of delayd that wrote them")
         return
     left_s = (row.lease_us - row.now_us) / _US_PER_S
     owner = f"{row.address or 'a daemon'}, lease {left_s:.1f} s" if left_s > 0 else "none now"
-    yield Finding(Severity.OK, "owner", f"{owner}; epoch {row.epoch}, frame {row.head}")
+    yield ok("owner", f"{owner}; epoch {row.epoch}, frame {row.head}")
     if left_s > 0 and (differing := place.differences(row.settings)):
         text = f"this configuration differs from the owner's in {', '.join(differing)}"
         advice = "give both machines the same file: after a takeover the standby's counts"
-        yield Finding(Severity.WARNING, "owner", text, advice)
+        yield warning("owner", text, advice)
     yield from _standby_findings(connection, statements)
     size = about(whole(_asked(connection, _BYTES, place.name)[0]))
-    yield Finding(Severity.OK, "size", f"{size}, {_snapshot_age(connection, statements, row)}")
+    yield ok("size", f"{size}, {_snapshot_age(connection, statements, row)}")
     if left_s > 0 and not whole(_asked(connection, statements.has_reserve)[0]):
         text = "the space kept for removals is gone: the database is full, or was a moment ago"
-        advice = "make space: puts are refused until it can be taken again"
-        yield Finding(Severity.WRONG, "space", text, advice)
+        yield wrong("space", text, "make space: puts are refused until it can be taken again")
     yield from _reader_findings(place, connection)
 
 
@@ -160,10 +155,10 @@ def _standby_findings(connection: Connection, statements: Statements) -> Finding
     for address, lag_frames, lag_ms, _since_ms in rows:
         where = shown_address(address.decode(errors="replace"))
         text = f"{where}: {whole(lag_frames)} frames and {whole(lag_ms) / 1_000:.1f} s behind"
-        yield Finding(Severity.OK, "standby", text)
+        yield ok("standby", text)
     if not rows:
         text = "there is none: while the owner is down, nothing is delivered"
-        yield Finding(Severity.NOTE, "standby", text, "start delayd on another machine, too")
+        yield note("standby", text, "start delayd on another machine, too")
 
 
 def _snapshot_age(connection: Connection, statements: Statements, row: LogRow) -> str:
@@ -192,7 +187,7 @@ def _reader_findings(place: DatabasePlace, connection: Connection) -> Findings:
         named = visible(f"{user.decode(errors='replace')} {program.decode(errors='replace')}")
         text = f"process {whole(pid)} ({named.strip()}) has held its tables for {taken_s:.0f} s"
         advice = "the log grows until it ends: SELECT pg_terminate_backend(PID) ends it"
-        yield Finding(Severity.WARNING, "readers", text, advice)
+        yield warning("readers", text, advice)
 
 
 def _asked(connection: Connection, sql: str, *values: str) -> tuple[bytes, ...]:

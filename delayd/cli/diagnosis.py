@@ -11,6 +11,7 @@ they are shown. The module itself reads nothing of the machine.
 import enum
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.bounded_files import OPEN_TO_OTHERS
@@ -50,6 +51,12 @@ class Finding(NamedTuple):
     """What to do; empty if there is nothing."""
 
 
+ok: Final = partial(Finding, Severity.OK)
+note: Final = partial(Finding, Severity.NOTE)
+warning: Final = partial(Finding, Severity.WARNING)
+wrong: Final = partial(Finding, Severity.WRONG)
+
+
 SLOW_SYNC_US: Final = 10_000
 VERY_SLOW_SYNC_US: Final = 100_000
 QUICK_SYNC_US: Final = 30
@@ -68,20 +75,19 @@ def directory(facts: Machine, _config: "Config") -> Findings:
     found, subject = facts.directory, "data directory"
     if not found.is_directory:
         advice = "choose another data_dir, or remove the file"
-        yield Finding(Severity.WRONG, subject, f"{found.path} is not a directory", advice)
+        yield wrong(subject, f"{found.path} is not a directory", advice)
         return
     if not found.is_writable:
         advice = f"run this as the daemon's user, or: chown delayd: {found.path}"
-        text = f"user {facts.uid} cannot write to {found.path}"
-        yield Finding(Severity.WRONG, subject, text, advice)
+        yield wrong(subject, f"user {facts.uid} cannot write to {found.path}", advice)
     elif not found.is_there:
-        yield Finding(Severity.OK, subject, f"{found.wanted} is not there yet; a start makes it")
+        yield ok(subject, f"{found.wanted} is not there yet; a start makes it")
     else:
         held = f", in use by {found.holder}" if found.holder else ""
-        yield Finding(Severity.OK, subject, f"{found.path}{held}")
+        yield ok(subject, f"{found.path}{held}")
     if found.is_there and found.mode & 0o077:
         text = f"other users may look into {found.path} (mode {found.mode:04o})"
-        yield Finding(Severity.WARNING, subject, text, f"chmod 0700 {found.path}")
+        yield warning(subject, text, f"chmod 0700 {found.path}")
 
 
 def file_system(facts: Machine, config: "Config") -> Findings:
@@ -92,34 +98,31 @@ def file_system(facts: Machine, config: "Config") -> Findings:
     kind = found.file_system
     if not kind:
         advice = "df -T shows it; it should be on a disk of this machine"
-        yield Finding(Severity.NOTE, subject, f"not known: no mount point of {found.path}", advice)
+        yield note(subject, f"not known: no mount point of {found.path}", advice)
     elif kind in MEMORY_FILE_SYSTEMS:
         text = f"{kind}: it is in memory, and every job is lost when the machine stops"
-        yield Finding(Severity.WRONG, subject, text, "choose a data_dir on a disk")
+        yield wrong(subject, text, "choose a data_dir on a disk")
     elif kind in NETWORK_FILE_SYSTEMS:
         text = f"{kind}: locks and syncs there are not what they are on a disk"
-        yield Finding(
-            Severity.WARNING, subject, text, "choose a data_dir on a disk of this machine"
-        )
+        yield warning(subject, text, "choose a data_dir on a disk of this machine")
     else:
-        yield Finding(Severity.OK, subject, kind)
+        yield ok(subject, kind)
     segment = size_text(config.segment_bytes)
     text = f"{about(found.free_bytes)} are free; a file of the log has {segment}"
     if found.free_bytes < config.segment_bytes:
-        advice = "make space, or lower journal.segment_bytes"
-        yield Finding(Severity.WRONG, "free space", text, advice)
+        yield wrong("free space", text, "make space, or lower journal.segment_bytes")
     elif found.free_bytes < 4 * config.segment_bytes:
         advice = "make space: log and snapshots take twice the jobs and one such file"
-        yield Finding(Severity.WARNING, "free space", text, advice)
+        yield warning("free space", text, advice)
     else:
-        yield Finding(Severity.OK, "free space", text)
+        yield ok("free space", text)
 
 
 def syncs(facts: Machine, config: "Config") -> Findings:
     """How long the disk takes for a sync, which every acknowledgement waits for."""
     found, subject = facts.directory, "disk sync"
     if found.sync_error:
-        yield Finding(Severity.NOTE, subject, f"not measured: {found.sync_error}")
+        yield note(subject, f"not measured: {found.sync_error}")
     if not found.sync_us:
         return
     median_us = sorted(found.sync_us)[len(found.sync_us) // 2]
@@ -130,15 +133,15 @@ def syncs(facts: Machine, config: "Config") -> Findings:
             "each acknowledgement takes that long: use another disk, or journal.sync ="
             ' "interval" if a power cut may cost the last milliseconds'
         )
-        yield Finding(Severity.WARNING, subject, text, advice)
+        yield warning(subject, text, advice)
     elif median_us >= SLOW_SYNC_US and is_waited_for:
         advice = "a client that waits for each answer gets that many a second; many share a sync"
-        yield Finding(Severity.NOTE, subject, text, advice)
+        yield note(subject, text, advice)
     elif median_us < QUICK_SYNC_US and found.file_system not in MEMORY_FILE_SYSTEMS:
         advice = "if a power cut can happen, make sure that the disk keeps what it acknowledges"
-        yield Finding(Severity.NOTE, subject, f"{text}: too fast for a disk", advice)
+        yield note(subject, f"{text}: too fast for a disk", advice)
     else:
-        yield Finding(Severity.OK, subject, text)
+        yield ok(subject, text)
 
 
 def limits(facts: Machine, config: "Config") -> Findings:
@@ -147,26 +150,22 @@ def limits(facts: Machine, config: "Config") -> Findings:
     needed = config.line_connections_max + config.http_connections_max + DESCRIPTORS_RESERVED
     text = f"{limit} at most"
     if limit < 0 or limit >= needed:
-        yield Finding(Severity.OK, subject, "no limit" if limit < 0 else text)
+        yield ok(subject, "no limit" if limit < 0 else text)
     elif limit < DESCRIPTORS_MIN:
-        yield Finding(
-            Severity.WRONG, subject, text, f"ulimit -n {needed}, or LimitNOFILE= of the unit"
-        )
+        yield wrong(subject, text, f"ulimit -n {needed}, or LimitNOFILE= of the unit")
     else:
         advice = f"LimitNOFILE={needed} of the unit, or ulimit -n, or lower connections_max"
         text += f": fewer than both connections_max allow, which come to {needed}"
-        yield Finding(Severity.NOTE, subject, text, advice)
+        yield note(subject, text, advice)
     if 0 <= facts.file_bytes_max < config.segment_bytes:
         text = f"{size_text(facts.file_bytes_max)}, less than journal.segment_bytes"
-        yield Finding(
-            Severity.WRONG, "file size limit", text, "ulimit -f unlimited, or LimitFSIZE="
-        )
+        yield wrong("file size limit", text, "ulimit -f unlimited, or LimitFSIZE=")
     if facts.core_bytes_max != 0:
         text = "allowed, and one would contain the bodies of jobs"
-        yield Finding(Severity.NOTE, "core dumps", text, "ulimit -c 0, or LimitCORE=0 of the unit")
+        yield note("core dumps", text, "ulimit -c 0, or LimitCORE=0 of the unit")
     if not facts.has_kernel_sync:
         text = "the kernel's asynchronous sync cannot be used; a thread syncs, a little slower"
-        yield Finding(Severity.NOTE, "asynchronous sync", text, "look at sysctl fs.aio-max-nr")
+        yield note("asynchronous sync", text, "look at sysctl fs.aio-max-nr")
     # No memory is locked, so RLIMIT_MEMLOCK does not matter.
 
 
@@ -175,12 +174,11 @@ def clock(facts: Machine, _config: "Config") -> Findings:
     source = facts.clock_source
     if source in SLOW_CLOCKS:
         text = f"{source}: each reading takes a microsecond or more"
-        advice = f"if the machine offers it: echo tsc > {CLOCK_SOURCE}"
-        yield Finding(Severity.WARNING, "clock source", text, advice)
+        yield warning("clock source", text, f"if the machine offers it: echo tsc > {CLOCK_SOURCE}")
     elif source:
-        yield Finding(Severity.OK, "clock source", source)
+        yield ok("clock source", source)
     else:
-        yield Finding(Severity.NOTE, "clock source", "the kernel does not tell")
+        yield note("clock source", "the kernel does not tell")
 
 
 def addresses(facts: Machine, _config: "Config") -> Findings:
@@ -193,20 +191,19 @@ def port_findings(port: PortFacts) -> Findings:
     """Judge one address."""
     whose = f"see who it is with `ss -lntxp | grep {port.address.rpartition(':')[2]}`"
     if port.state == FREE:
-        yield Finding(Severity.OK, port.name, f"{port.address} is free")
+        yield ok(port.name, f"{port.address} is free")
     elif port.state == DELAYD:
-        yield Finding(Severity.OK, port.name, f"a delayd answers on {port.address}")
+        yield ok(port.name, f"a delayd answers on {port.address}")
     elif port.state == SILENT:
         text = f"{port.address} is taken, by a program that does not say what it is"
         advice = f"a delayd that wants a certificate or is busy does so, too; {whose}"
-        yield Finding(Severity.NOTE, port.name, text, advice)
+        yield note(port.name, text, advice)
     elif port.state == ANOTHER:
         text = f"another program listens on {port.address}"
-        yield Finding(Severity.WRONG, port.name, text, f"{whose}, or choose another")
+        yield wrong(port.name, text, f"{whose}, or choose another")
     else:
         text = f"{port.address} cannot be listened on: {port.state}"
-        advice = "choose an address of this machine, with a port above 1023"
-        yield Finding(Severity.WRONG, port.name, text, advice)
+        yield wrong(port.name, text, "choose an address of this machine, with a port above 1023")
 
 
 SECRET: Final = frozenset(("auth.tokens", "tls.key", "postgres.password_file"))
@@ -216,11 +213,10 @@ def permissions(facts: Machine, _config: "Config") -> Findings:
     """The permissions of the files of configuration, tokens and keys."""
     for file in facts.files:
         if file.mode is None:
-            advice = "create it, or correct the path"
-            yield Finding(Severity.WRONG, file.name, f"{file.path} is not there", advice)
+            yield wrong(file.name, f"{file.path} is not there", "create it, or correct the path")
         elif not file.is_readable:
             text = f"user {facts.uid} cannot read {file.path}"
-            yield Finding(Severity.WRONG, file.name, text, f"chown delayd: {file.path}")
+            yield wrong(file.name, text, f"chown delayd: {file.path}")
         else:
             yield from _mode_findings(file, file.mode)
 
@@ -228,19 +224,19 @@ def permissions(facts: Machine, _config: "Config") -> Findings:
 def _mode_findings(file: FileFacts, mode: int) -> Findings:
     if file.name == "postgres.password_file" and mode & OPEN_TO_OTHERS:
         text = f"others may read {file.path} or write to it (mode {mode:04o}): a start refuses it"
-        yield Finding(Severity.WRONG, file.name, text, f"chmod 600 {file.path}")
+        yield wrong(file.name, text, f"chmod 600 {file.path}")
         return
     too_open = (stat.S_IWGRP | stat.S_IWOTH) if file.name not in SECRET else 0o077
     if mode & stat.S_IWOTH:
         text = f"every user may change {file.path} (mode {mode:04o})"
-        yield Finding(Severity.WRONG, file.name, text, f"chmod o-w {file.path}")
+        yield wrong(file.name, text, f"chmod o-w {file.path}")
     elif mode & too_open & ~stat.S_IRGRP:
         text = f"others may {'read' if file.name in SECRET else 'change'} {file.path}"
         right = "0640" if file.name in SECRET else "0644"
         text += f" (mode {mode:04o})"
-        yield Finding(Severity.WARNING, file.name, text, f"chmod {right} {file.path}")
+        yield warning(file.name, text, f"chmod {right} {file.path}")
     else:
-        yield Finding(Severity.OK, file.name, f"{file.path} (mode {mode:04o})")
+        yield ok(file.name, f"{file.path} (mode {mode:04o})")
 
 
 def policies(_facts: Machine, config: "Config") -> Findings:
@@ -249,25 +245,25 @@ def policies(_facts: Machine, config: "Config") -> Findings:
     for pattern, policy in by_pattern.items():
         if policy.group_weights and not policy.fair:
             text = f"group_weights of {pattern!r} is without effect: its groups take no turns"
-            yield Finding(Severity.WARNING, "topics", text, "set fair = true, or leave them out")
+            yield warning("topics", text, "set fair = true, or leave them out")
 
 
 def service(facts: Machine, _config: "Config") -> Findings:
     """The systemd unit of the daemon."""
     subject = "systemd"
     if not facts.has_systemd:
-        yield Finding(Severity.NOTE, subject, "does not run here: nothing starts the daemon again")
+        yield note(subject, "does not run here: nothing starts the daemon again")
     elif not facts.unit:
         advice = "copy systemd/delayd.service to /etc/systemd/system; see docs/operations.md"
-        yield Finding(Severity.NOTE, subject, "no unit delayd.service is installed", advice)
+        yield note(subject, "no unit delayd.service is installed", advice)
     elif facts.unit_state == "failed":
         advice = "journalctl -u delayd -n 50, then systemctl restart delayd"
-        yield Finding(Severity.WRONG, subject, f"{facts.unit} has failed", advice)
+        yield wrong(subject, f"{facts.unit} has failed", advice)
     elif facts.unit_state == "active":
-        yield Finding(Severity.OK, subject, f"{facts.unit} is active")
+        yield ok(subject, f"{facts.unit} is active")
     else:
         text = f"{facts.unit} is {facts.unit_state or 'not active'}"
-        yield Finding(Severity.NOTE, subject, text, "systemctl enable --now delayd")
+        yield note(subject, text, "systemctl enable --now delayd")
 
 
 OF_DIRECTORY: Final[tuple[Rule, ...]] = (directory, file_system, syncs)

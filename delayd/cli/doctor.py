@@ -101,20 +101,20 @@ def show(finding: "Finding", *, as_json: bool) -> None:
 
 def of_make_run() -> "Iterator[Finding]":
     """Name the directory of `make run`, if the configured one does not exist."""
-    from delayd.cli.diagnosis import Finding, Severity
+    from delayd.cli.diagnosis import note
 
     if os.path.isfile(os.path.join(OF_MAKE_RUN, "lock")):
         there = os.path.abspath(OF_MAKE_RUN)
         advice = f"delayd doctor --data-dir {OF_MAKE_RUN}"
         text = f"{there} is a data directory too, and was not examined"
-        yield Finding(Severity.NOTE, "data directory", text, advice)
+        yield note("data directory", text, advice)
 
 
 def daemon_findings(
     url: str | None, line: str | None, token_file: object, ca_file: str | None, wrong: set[str]
 ) -> "Iterator[Finding]":
     """Ask the daemon how it is; `wrong` are subjects of which something is wrong."""
-    from delayd.cli.diagnosis import Finding, Severity
+    from delayd.cli.diagnosis import Finding, Severity, ok, warning
 
     subject = "the daemon"
     try:
@@ -127,17 +127,17 @@ def daemon_findings(
     where = url_of(url, line)
     if health.is_ready and "database" in wrong:  # its lease is not over yet
         text = f"says that it takes jobs at {where}, but the database cannot be used from here"
-        yield Finding(Severity.WARNING, subject, text, "see what is said of the database")
+        yield warning(subject, text, "see what is said of the database")
     elif health.is_ready:
-        yield Finding(Severity.OK, subject, f"takes jobs at {where}")
+        yield ok(subject, f"takes jobs at {where}")
     else:
-        yield Finding(Severity.WARNING, subject, f"takes no jobs at {where}: {health.reason}")
+        yield warning(subject, f"takes no jobs at {where}: {health.reason}")
     yield from held
 
 
 def held_findings(daemon: "Client") -> "list[Finding]":
     """Look for topics that have long handed out nothing because of the limits of their groups."""
-    from delayd.cli.diagnosis import Finding, Severity
+    from delayd.cli.diagnosis import warning
 
     try:
         topics = daemon.topics()
@@ -157,4 +157,4 @@ def held_findings(daemon: "Client") -> "list[Finding]":
     )
     if others := len(held) - 1:
         text += f"; {counted(others, 'other topic')} too"
-    return [Finding(Severity.WARNING, "groups", text, f"delayd group list {name} says by what")]
+    return [warning("groups", text, f"delayd group list {name} says by what")]
