@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import ssl
 
     from delayd.client.sync import Client
-    from delayd.client.values import Filter
 
 URL_VARIABLE: Final = "DELAYD_URL"
 TOKEN_VARIABLE: Final = "DELAYD_TOKEN"  # noqa: S105 - the name of a variable
@@ -249,66 +248,55 @@ def exit_of(error: DelaydError) -> Exit:
     return next(code for kinds, code in EXITS if isinstance(error, kinds))
 
 
-def known_topics(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics with this beginning, for a shell that completes."""
-    return _asked_quickly(
-        ctx,
-        lambda daemon: (each.name for each in daemon.topics() if each.name.startswith(incomplete)),
+def _known(
+    names: "Callable[[Client, str, str], Iterable[str]]", *, of_topic: bool = False
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what completes an argument for a shell: names that the daemon has.
+
+    `names` is given the client, the topic of the command and how the name begins. If the daemon
+    does not answer in time or refuses, there is nothing to complete.
+    """
+
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+        import threading
+
+        topic = ctx.params.get("topic") or ""
+        if of_topic and not topic:
+            return []
+        found: list[str] = []
+        options = map(ctx.params.get, ("url", "line", "token_file", "ca_file"))
+
+        def fetch() -> None:
+            with contextlib.suppress(Exception), client(*options) as daemon:  # type: ignore[arg-type]
+                known = names(daemon, topic, begun)
+                found.extend(name for name in known if name and name.startswith(begun))
+
+        thread = threading.Thread(target=fetch, daemon=True)
+        thread.start()
+        thread.join(COMPLETION_S)
+        return [*found]
+
+    return complete
+
+
+known_topics: Final = _known(lambda daemon, _topic, _begun: (each.name for each in daemon.topics()))
+known_keys: Final = _known(
+    lambda daemon, topic, begun: (
+        job.key for job in daemon.jobs(topic, limit=KEYS_MAX, key_prefix=begun)
+    ),
+    of_topic=True,
+)
+known_groups: Final = _known(
+    lambda daemon, topic, begun: (
+        each.name for each in daemon.groups(topic, limit=KEYS_MAX, after=begun).groups
+    ),
+    of_topic=True,
+)
+known_schedules: Final = _known(
+    lambda daemon, _topic, begun: (
+        each.name for each in itertools.islice(daemon.schedules(prefix=begun), KEYS_MAX)
     )
-
-
-def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the keys of the topic with this beginning, for a shell that completes."""
-    topic = ctx.params.get("topic")
-    if not topic:
-        return []
-    which: Filter = {"key_prefix": incomplete} if incomplete else {}
-    return _asked_quickly(
-        ctx,
-        lambda daemon: (job.key for job in daemon.jobs(topic, limit=KEYS_MAX, **which) if job.key),
-    )
-
-
-def known_groups(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the groups of the topic with this beginning, for a shell that completes."""
-    topic = ctx.params.get("topic")
-    if not topic:
-        return []
-    return _asked_quickly(
-        ctx,
-        lambda daemon: (
-            each.name
-            for each in daemon.groups(topic, limit=KEYS_MAX, after=incomplete).groups
-            if each.name.startswith(incomplete)
-        ),
-    )
-
-
-def known_schedules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the schedules with this beginning, for a shell that completes."""
-    return _asked_quickly(
-        ctx,
-        lambda daemon: (
-            each.name for each in itertools.islice(daemon.schedules(prefix=incomplete), KEYS_MAX)
-        ),
-    )
-
-
-def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]") -> list[str]:
-    """Ask the daemon; if it does not answer in time or refuses, there is nothing to complete."""
-    import threading
-
-    found: list[str] = []
-    url, line, token_file, ca_file = map(ctx.params.get, ("url", "line", "token_file", "ca_file"))
-
-    def fetch() -> None:
-        with contextlib.suppress(Exception), client(url, line, token_file, ca_file) as daemon:
-            found.extend(ask(daemon))
-
-    thread = threading.Thread(target=fetch, daemon=True)
-    thread.start()
-    thread.join(COMPLETION_S)
-    return [*found]
+)
 
 
 def missing(error: Refused) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from delayd.cli.journal_report import (
     lines,
     log_bytes,
 )
-from delayd.cli.parameters import YES, Subcommands
+from delayd.cli.parameters import YES, Checked, Run, Subcommands, takes
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
@@ -52,8 +52,6 @@ from delayd.text import counted, visible
 if TYPE_CHECKING:
     from delayd.log_copy import CopySource, CopyTarget
 
-PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
-
 DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 
 
@@ -76,19 +74,21 @@ NAME: Final = click.option(
 )
 
 
-class PlaceParameter(click.ParamType["tuple[int, int]"]):
-    """`3:4711` or `segment-0000000003.log:4711`, as in the messages of a refusal."""
+def with_options(run: Run) -> Run:
+    """Give a command what says which log of a database it is about, and call it with `options`."""
 
-    name = "place"
+    @functools.wraps(run)
+    def told(*, name: str | None, path: str | None, **rest: object) -> int | None:
+        return run(options=LogOptions(name, path), **rest)
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Return (number of the segment, offset)."""
-        match = PLACE.fullmatch(str(value))
-        if match is None:
-            self.fail(f"{value!r} is not SEGMENT:OFFSET, such as 3:4711", param, ctx)
-        return int(match[1]), int(match[2])
+    return takes(NAME, CONFIG_OPTION)(told)
+
+
+def _place(text: str) -> tuple[int, int]:
+    """Read a place as in the messages of a refusal: the number of the segment, and the offset."""
+    if (match := re.fullmatch(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})", text)) is None:
+        raise ValueError("is not SEGMENT:OFFSET, such as 3:4711")
+    return int(match[1]), int(match[2])
 
 
 @click.group(cls=Subcommands)
@@ -102,9 +102,8 @@ def journal() -> None:
     short_help="Report what a start would do with LOG.",
 )
 @click.argument("directory", metavar="LOG", type=LOG)
-@NAME
-@CONFIG_OPTION
-def check(directory: str, *, name: str | None, path: str | None) -> int:
+@with_options
+def check(directory: str, *, options: LogOptions) -> int:
     """Report what a start of the daemon would do with LOG, and change nothing.
 
     LOG is a directory or the url of a PostgreSQL database. Files that a start does not need today
@@ -113,7 +112,7 @@ def check(directory: str, *, name: str | None, path: str | None) -> int:
     """
     if is_url(directory):
         with journal_errors():
-            findings, code = examined(directory, LogOptions(name, path))
+            findings, code = examined(directory, options)
         print_lines(map(visible, findings))
         return code
     disk = RealDisk()
@@ -129,16 +128,14 @@ def check(directory: str, *, name: str | None, path: str | None) -> int:
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
-@NAME
-@CONFIG_OPTION
-def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -> None:
+@with_options
+def dump(directory: str, *, as_json: bool, options: LogOptions) -> None:
     """Print the records in LOG, a directory or the url of a database, in their order.
 
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
     if is_url(directory):
-        options = LogOptions(name, path)
         with (
             journal_errors(),
             contextlib.closing(source_of(directory, options, may_be_owned=True)) as source,
@@ -164,9 +161,8 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.argument("target", type=click.Path(file_okay=False))
-@NAME
-@CONFIG_OPTION
-def backup(directory: str, target: str, *, name: str | None, path: str | None) -> int:
+@with_options
+def backup(directory: str, target: str, *, options: LogOptions) -> int:
     """Copy LOG to TARGET, a new or empty directory, whether a daemon uses LOG or not.
 
     LOG is a directory or the url of a PostgreSQL database.
@@ -175,7 +171,7 @@ def backup(directory: str, target: str, *, name: str | None, path: str | None) -
     checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
     """
     if is_url(directory):
-        return _copied(directory, target, LogOptions(name, path), may_be_owned=True)
+        return _copied(directory, target, options, may_be_owned=True)
     _check_apart(directory, target)
     disk = RealDisk()
     raise_descriptor_limit()  # all files are open at one time
@@ -204,9 +200,8 @@ def backup(directory: str, target: str, *, name: str | None, path: str | None) -
 )
 @click.argument("source", type=LOG)
 @click.argument("target")
-@NAME
-@CONFIG_OPTION
-def copy(source: str, target: str, *, name: str | None, path: str | None) -> int:
+@with_options
+def copy(source: str, target: str, *, options: LogOptions) -> int:
     """Copy the log at SOURCE to TARGET, each a directory or the url of a PostgreSQL database.
 
     No daemon may use the source meanwhile; it is not changed. The target has no log yet. Jobs keep
@@ -217,7 +212,7 @@ def copy(source: str, target: str, *, name: str | None, path: str | None) -> int
     """
     if not (is_url(source) or is_url(target)):
         _check_apart(source, target)
-    return _copied(source, target, LogOptions(name, path), may_be_owned=False)
+    return _copied(source, target, options, may_be_owned=False)
 
 
 @journal.command(
@@ -280,7 +275,7 @@ def _check_apart(directory: str, target: str) -> None:
 @click.option(
     "--truncate-at",
     "place",
-    type=PlaceParameter(),
+    type=Checked("place", _place),
     metavar="SEGMENT:OFFSET",
     required=True,
     help="Discard everything after this place; a copy is kept.",
