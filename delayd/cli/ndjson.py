@@ -32,6 +32,7 @@ from delayd.client.errors import (
     Refused,
 )
 from delayd.client.results import PutResult
+from delayd.client.signals import handled
 from delayd.durations import size_text
 from delayd.exits import Exit
 from delayd.limits import (
@@ -326,16 +327,6 @@ def batches(lines: "Iterator[JobLine] | Iterator[JobLine | None]") -> Iterator[l
         yield batch
 
 
-@contextlib.contextmanager
-def ends_as_by_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM interrupt the command as Ctrl-C does, so that it says how far it got."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def put_lines(
     client: "Client", file: BinaryIO, read: Read, first: int, *, where: str, tell: Tell
 ) -> int:
@@ -349,7 +340,11 @@ def put_lines(
     batch: list[JobLine] = []
     todo, pauses_s = batches(lines), pauses(PATIENCE_S, drawn)
     try:
-        with ends_as_by_ctrl_c(), progress(f"putting into {where}", size_of(file)) as on_bytes:
+        with (
+            # As Ctrl-C does, it interrupts the command, which says how far it got.
+            handled(signal.default_int_handler, signal.SIGTERM),
+            progress(f"putting into {where}", size_of(file)) as on_bytes,
+        ):
             while batch := next(todo, []):
                 results = put_batch(client, batch)
                 stop = stop_of(results)

@@ -31,6 +31,7 @@ from delayd.cli.tables import time_shown
 from delayd.cli.terminal import CommandFailed, complain, complain_at_once
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
 from delayd.client.results import TEXTS
+from delayd.client.signals import handled
 from delayd.client.steps import carried_out
 from delayd.client.values import seconds
 from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
@@ -124,7 +125,7 @@ def work(
         is_draining=drain,
         environment={**os.environ, **where(ctx.params)},
     )
-    with signals_to(worker):
+    with handled(worker.on_signal, *SIGNALS):
         return worker.run()
 
 
@@ -447,14 +448,3 @@ def kill(process: subprocess.Popen[bytes] | None) -> None:
     if process is not None and process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def signals_to(worker: CommandWorker) -> Iterator[None]:
-    """Have the worker handle the signals meanwhile."""
-    before = [signal.signal(number, worker.on_signal) for number in SIGNALS]
-    try:
-        yield
-    finally:
-        for number, handler in zip(SIGNALS, before, strict=True):
-            signal.signal(number, handler)

@@ -18,10 +18,9 @@ from delayd.client.connection_pool import (
     Way,
     exchanging,
     reason_of,
-    resumed,
 )
 from delayd.client.errors import ConnectionLost, Unreachable, reservation_lost
-from delayd.client.steps import Steps, awaited
+from delayd.client.steps import Steps, answered_by, awaited
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64
@@ -236,19 +235,7 @@ class AsyncConnections:
         """An event loop, and the turns of its calls."""
 
     async def run(self, steps: Steps[T]) -> T:
-        pool = self._pool
-        try:
-            ask = next(steps)
-            while True:
-                try:
-                    connection, reply = await self.exchange(ask)
-                except BaseException as error:  # noqa: BLE001 - the steps handle it
-                    ask = steps.throw(error)
-                else:
-                    ask = resumed(steps, ask, connection, reply, pool)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await awaited(answered_by(steps, self.exchange, self._pool.resumed))
 
     async def exchange(self, ask: Ask) -> tuple[AsyncConnection, Any]:
         era, failed = self.way.outage.era, None

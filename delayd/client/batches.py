@@ -212,9 +212,7 @@ class LineParts:
             yield self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
 
 
-class Batch:
-    """A batch of puts: `with client.batch() as batch: batch.put(...)`."""
-
+class _Batch:
     def __init__(self, parts: HttpParts | LineParts) -> None:
         self._parts = parts
 
@@ -222,6 +220,10 @@ class Batch:
     def results(self) -> list[Result]:
         """The result of each put that was answered."""
         return self._parts.results
+
+
+class Batch(_Batch):
+    """A batch of puts: `with client.batch() as batch: batch.put(...)`."""
 
     def __enter__(self) -> Self:
         return self
@@ -237,16 +239,8 @@ class Batch:
             carried_out(self._parts.send())
 
 
-class AsyncBatch:
+class AsyncBatch(_Batch):
     """The same with asyncio: `async with client.batch() as batch: await batch.put(...)`."""
-
-    def __init__(self, parts: HttpParts | LineParts) -> None:
-        self._parts = parts
-
-    @property
-    def results(self) -> list[Result]:
-        """The result of each put that was answered."""
-        return self._parts.results
 
     async def __aenter__(self) -> Self:
         return self

@@ -20,10 +20,9 @@ from delayd.client.connection_pool import (
     Way,
     exchanging,
     reason_of,
-    resumed,
 )
 from delayd.client.errors import ConnectionLost, Unreachable, reservation_lost
-from delayd.client.steps import Steps, carried_out
+from delayd.client.steps import Steps, answered_by, carried_out
 
 if TYPE_CHECKING:
     import ssl  # see `connection_pool`
@@ -174,19 +173,7 @@ class Connections:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
-        pool = self._pool
-        try:
-            ask = next(steps)
-            while True:
-                try:
-                    connection, reply = self.exchange(ask)
-                except BaseException as error:  # noqa: BLE001 - the steps handle it
-                    ask = steps.throw(error)
-                else:
-                    ask = resumed(steps, ask, connection, reply, pool)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return carried_out(answered_by(steps, self.exchange, self._pool.resumed))
 
     def exchange(self, ask: Ask) -> tuple[Connection, Any]:
         """Return the reply and its connection, to be given back when the reply was understood.

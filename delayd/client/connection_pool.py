@@ -341,6 +341,22 @@ class Pool(Generic[L]):
                 return
         connection.close()
 
+    def resumed(self, steps: Steps[Any], ask: Ask, answer: tuple[L, Any]) -> Ask:
+        """Send a reply to its operation, and take the connection back; return the next request.
+
+        Raises StopIteration with the result of the operation.
+        """
+        connection, reply = answer
+        try:
+            following: Ask = steps.send(reply)
+        except NotUnderstood as error:
+            connection.misunderstood(error)
+            raise
+        finally:
+            if ask.link is None:
+                self.give_back(connection, is_last=reply.is_last)
+        return following
+
     def close(self) -> None:
         """Close the idle connections; the others are closed when their calls end."""
         with self._lock:
@@ -432,22 +448,6 @@ class Attempts:
         self._outage.begin(error, self.era)
         self.pause_s, self._tried = pause_s, 0
         return True
-
-
-def resumed(steps: Steps[Any], ask: Ask, connection: L, reply: Any, pool: Pool[L]) -> Ask:  # noqa: ANN401 - the wire tells
-    """Send a reply to its operation, and give the connection back; return the next request.
-
-    Raises StopIteration with the result of the operation.
-    """
-    try:
-        following: Ask = steps.send(reply)
-    except NotUnderstood as error:
-        connection.misunderstood(error)
-        raise
-    finally:
-        if ask.link is None:
-            pool.give_back(connection, is_last=reply.is_last)
-    return following
 
 
 class Failed(NamedTuple):

@@ -14,8 +14,8 @@ It does not wait itself (`steps`), so that it is the same for threads and for ta
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from delayd.client.errors import DelaydError
 from delayd.client.jobs import Reserved
@@ -33,22 +33,6 @@ class Alarm(Protocol):
         """Wait."""
 
 
-class Works(Protocol):
-    """A client of either kind."""
-
-    def reserve_many(self, topics: str | Sequence[str], *, limit: int, timeout: float) -> Any:  # noqa: ANN401 - jobs, or an awaitable
-        """Reserve jobs."""
-
-    def ack_many(self, jobs: Iterable[Any]) -> Any:  # noqa: ANN401 - the same
-        """Acknowledge jobs."""
-
-    def keep(self, job: Any) -> Any:  # noqa: ANN401 - the same
-        """Extend a reservation from now on."""
-
-    def keep_no_more(self, job: Any) -> None:  # noqa: ANN401 - the same
-        """Extend it no more."""
-
-
 class Crew:
     """The jobs of a worker that none of its threads or tasks has yet, or has no more.
 
@@ -58,13 +42,13 @@ class Crew:
 
     def __init__(
         self,
-        client: Any,  # noqa: ANN401 - a `Works`, whose jobs are of its own kind
+        client: Any,  # noqa: ANN401 - of either kind, whose jobs are of its own kind
         topics: str | Sequence[str],
         wait_s: float,
         report: Callable[[Exception, Any], None],
         others_first: Callable[[], Any] | None = None,
     ) -> None:
-        self._client: Final[Works] = client
+        self._client = client
         self._topics = topics
         self._wait_s = wait_s
         self._report = report

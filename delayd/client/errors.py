@@ -401,29 +401,17 @@ def refused(
     detail: str,
     title: str = "",
     *,
-    problems: Sequence[FieldProblem] = (),
-    job_id: int | None = None,
-    retry_after_s: float | None = None,
-    scope: str = "",
     kind: str = "",
-    done: int = 0,
+    problems: Sequence[FieldProblem] = (),
+    **about: Any,  # noqa: ANN401 - as `Refused` takes it
 ) -> Refused:
     """Return the error for a refusal, by its kind; without one by its word and title."""
     error = _BY_KIND.get(kind) or _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
     if error is Invalid and len(problems) == 1:
         error = _BY_FIELD.get(problems[0].field, error)
-    if error is Forbidden and not scope and (found := re.search(_SCOPE, detail)):
-        scope = found[1]
-    return error(
-        detail,
-        word,
-        problems=problems,
-        job_id=job_id,
-        retry_after_s=retry_after_s,
-        scope=scope,
-        kind=kind,
-        done=done,
-    )
+    if error is Forbidden and not about.get("scope") and (found := re.search(_SCOPE, detail)):
+        about["scope"] = found[1]
+    return error(detail, word, problems=problems, kind=kind, **about)
 
 
 def counted_from(error: DelaydError, name: str, start: int) -> None:

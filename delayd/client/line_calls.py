@@ -462,38 +462,43 @@ class LineCalls:
         if due_from != 0:
             raise self._elsewhere("a calendar that does not begin now")
         bin_s = seconds(horizon, "horizon") / int(whole_word(bins, "bins", 1, BINS_MAX))
-        names = list(topics) or (yield from self._names()) or [DEFAULT]
-        commands = [
-            line("calendar", topic_word(name), seconds_word(bin_s, "horizon"), bins)
-            for name in names
-        ]
-        replies = yield from _ask_many(commands, may_repeat=True)
-        if not topics:
-            _check_scope(replies, commands)
+        words = seconds_word(bin_s, "horizon"), bins
         counts: dict[str, list[int]] = {}
-        for name, command, reply in zip(names, commands, replies, strict=True):
-            if not topics and reply.word == "FORBIDDEN":  # the token sees no topic
-                continue
-            _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
-            counts[name] = [checked("a count", n, int) for n in read_map(reply.body).values()]
+        for name, body in (yield from self._of_each(topics, "calendar", *words)):
+            counts[name] = [checked("a count", n, int) for n in read_map(body).values()]
             if len(counts[name]) != bins:
                 raise NotUnderstood(f"a calendar of {len(counts[name])} parts and not of {bins}")
         return Calendar(None, bin_s, counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
-        names = (yield from self._names()) or [DEFAULT]
-        commands = [line("stats-tube", name) for name in names]
-        replies = yield from _ask_many(commands, may_repeat=True)
-        _check_scope(replies, commands)
-        return [_topic_info(read_map(reply.body)) for reply in replies if reply.word == "OK"]
+        found = yield from self._of_each((), "stats-tube")
+        return [_topic_info(read_map(body)) for _name, body in found]
 
     def topic(self, name: str) -> Steps[TopicInfo]:
         reply = yield from _of_topic("stats-tube", name, "OK", may_repeat=True)
         return _topic_info(read_map(reply.body))
 
-    def _names(self) -> Steps[list[str]]:
-        reply = yield from _done(line("list-tubes"), "OK", may_repeat=True)
-        return sorted(read_names(reply.body))
+    def _of_each(
+        self, topics: Sequence[str], verb: str, *words: object
+    ) -> Steps[list[tuple[str, bytes | None]]]:
+        """Send a command about each of these topics; return their names and what was answered.
+
+        Or about all, but for those that the token does not see, or that are gone meanwhile.
+        """
+        names = topics
+        if not topics:
+            reply = yield from _done(line("list-tubes"), "OK", may_repeat=True)
+            names = sorted(read_names(reply.body)) or [DEFAULT]
+        commands = [line(verb, topic_word(name), *words) for name in names]
+        replies = yield from _ask_many(commands, may_repeat=True)
+        if not topics:
+            _check_scope(replies, commands)
+        found: list[tuple[str, bytes | None]] = []
+        for name, command, reply in zip(names, commands, replies, strict=True):
+            if topics or reply.word not in {"FORBIDDEN", "NOT_FOUND"}:
+                _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
+                found.append((name, reply.body))
+        return found
 
     def policy(self, topic: str) -> Steps[PolicyInfo]:
         command = line("get-policy", topic_word(topic))
@@ -545,17 +550,9 @@ class LineCalls:
         return (yield from _counted("clear-tube", topic, "CLEARED"))
 
     def dead_reasons(self, topics: Sequence[str]) -> Steps[list[DeadGroup]]:
-        names = list(topics) or (yield from self._names()) or [DEFAULT]
-        commands = [line("dead-reasons", topic_word(name)) for name in names]
-        replies = yield from _ask_many(commands, may_repeat=True)
-        if not topics:
-            _check_scope(replies, commands)
         found: list[DeadGroup] = []
-        for name, command, reply in zip(names, commands, replies, strict=True):
-            if not topics and reply.word in {"FORBIDDEN", "NOT_FOUND"}:
-                continue  # the token sees no topic, or it is gone since it was listed
-            _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
-            groups, jobs = read_groups(reply.body, name)
+        for name, body in (yield from self._of_each(topics, "dead-reasons")):
+            groups, jobs = read_groups(body, name)
             found += with_others(groups, name, jobs)
         return found
 

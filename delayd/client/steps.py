@@ -22,10 +22,19 @@ PageAfter = Callable[[str | None, int | None], Steps[tuple[list[T], str | None]]
 """Fetches the page after a mark, of so many at most; answers the mark for the next one, or None."""
 
 
-def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
+def _sent(steps: Steps[Any], _ask: object, answer: object) -> Any:  # noqa: ANN401 - the next request
+    return steps.send(answer)
+
+
+def answered_by(
+    steps: Steps[T],
+    exchange: Callable[[Any], Any],
+    resumed: Callable[[Steps[T], Any, Any], Any] = _sent,
+) -> Steps[T]:
     """Exchange each request of an operation; the steps are the results of `exchange`.
 
-    An exchange that fails raises its error in the operation, as all that carry out operations do.
+    An exchange that fails raises its error in the operation. `resumed` sends it an answer, and
+    returns its next request.
     """
     try:
         ask = next(steps)
@@ -35,7 +44,7 @@ def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
             except BaseException as error:  # noqa: BLE001 - the steps handle it
                 ask = steps.throw(error)
             else:
-                ask = steps.send(answer)
+                ask = resumed(steps, ask, answer)
     except StopIteration as done:
         result: T = done.value
         return result

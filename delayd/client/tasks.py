@@ -41,6 +41,7 @@ from typing import (
 
 from delayd.client.jobs import Reserved
 from delayd.client.results import PutResult, ScheduleInfo
+from delayd.client.signals import handled
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
 from delayd.client.values import Duration, Moment, PutOptions, ScheduleOptions, json_bytes
@@ -395,11 +396,8 @@ def _on_term(worker: Any, stop: Callable[[], object]) -> Iterator[None]:  # noqa
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGTERM, stopped)
-    try:
+    with handled(stopped, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 async def _in_thread(call: Callable[[], object]) -> object:

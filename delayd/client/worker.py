@@ -21,7 +21,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from delayd.client.connection_pool import drawn
 from delayd.client.crew import Alarm, Crew
 from delayd.client.errors import DelaydError
 from delayd.client.jobs import leaving
+from delayd.client.signals import handled
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
 from delayd.client.work_loop import PASSING, FailurePause, comes_at_once, work_loop
@@ -307,7 +308,7 @@ class _Loop:
         try:
             yield call(job)
         except Exception as error:  # noqa: BLE001 - the attempt failed
-            error.__traceback__ = _from_handler_on(error.__traceback__)
+            error.__traceback__ = from_own(error.__traceback__, CALLERS)
             self._report(error, job, logging.ERROR, FAILED, exc_info=error)
         self._in_hand.pop(job.id, None)
         if (yield from comes_at_once(job)):
@@ -355,14 +356,17 @@ class _Loop:
             self._log.log(level, text, *about, error, exc_info=exc_info)
 
 
-def _from_handler_on(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames before the handler; whole if that has none."""
-    handlers = traceback
-    while handlers is not None:
-        module = str(handlers.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] not in CALLERS:
-            return handlers
-        handlers = handlers.tb_next
+def from_own(traceback: TracebackType | None, callers: Container[str]) -> TracebackType | None:
+    """Return a traceback without the frames of `callers`, packages or modules, before all others.
+
+    Whole if it has no others.
+    """
+    own = traceback
+    while own is not None:
+        module = str(own.tb_frame.f_globals.get("__name__"))
+        if module not in callers and module.partition(".")[0] not in callers:
+            return own
+        own = own.tb_next
     return traceback
 
 
@@ -444,8 +448,5 @@ def _first_interrupt(is_stopping: Callable[[], bool], stop: Callable[[], object]
         stop()
         logging.getLogger("delayd").warning(STOPPING)
 
-    signal.signal(signal.SIGINT, interrupted)
-    try:
+    with handled(interrupted, signal.SIGINT):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -17,7 +17,6 @@ from collections.abc import Collection
 from copy import copy
 from threading import current_thread, main_thread
 from traceback import format_exception
-from types import TracebackType
 from typing import Final
 
 from django.db import close_old_connections, reset_queries
@@ -29,6 +28,7 @@ from delayd.client.results import Became
 from delayd.client.sync import Job
 from delayd.client.tasks import NotATask
 from delayd.client.values import json_bytes
+from delayd.client.worker import from_own
 from delayd.django.backend import DelaydBackend
 from delayd.django.bodies import amend, read
 from delayd.django.contract import (
@@ -46,9 +46,10 @@ from delayd.django.results import ResultTooLong
 
 UNKNOWN: Final = "unknown"
 """Stands for the workers of attempts before, where results are not kept."""
-NOT_OF_THE_TASK: Final = frozenset(("delayd", "asgiref", "asyncio", "concurrent", "threading"))
-"""Packages whose functions stand between a worker and a task."""
-CALLER: Final = f"{LIBRARY}.base"
+NOT_OF_THE_TASK: Final = frozenset(
+    ("delayd", "asgiref", "asyncio", "concurrent", "threading", f"{LIBRARY}.base")
+)
+"""Packages and a module whose functions stand between a worker and a task."""
 TOO_LONG: Final = f"{__package__}.results.{ResultTooLong.__name__}"
 AGAIN: Final = "attempt %d at task id=%s path=%s failed, and it is tried again"
 NOT_KEPT: Final = "the result of task id=%s path=%s could not be kept: %s"
@@ -132,7 +133,7 @@ class TaskRunner:
         except BaseException as error:  # as the contract has it: SystemExit too
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # somebody ends `drain`
-            error.__traceback__ = _of_the_task(error.__traceback__)
+            error.__traceback__ = from_own(error.__traceback__, NOT_OF_THE_TASK)
             self._failed(job, result, error)
         else:
             amend(result, status=TaskResultStatus.SUCCESSFUL, _return_value=value)
@@ -208,14 +209,3 @@ def _shortened(result: AnyResult, error: BodyTooBig) -> AnyResult:
         lost = TaskError(exception_class_path=TOO_LONG, traceback=f"the task has run: {error}")
         amend(short, status=TaskResultStatus.FAILED, errors=[lost])
     return short
-
-
-def _of_the_task(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without the frames before the task's own; whole if it has none."""
-    own = traceback
-    while own is not None:
-        module = str(own.tb_frame.f_globals.get("__name__"))
-        if module != CALLER and module.partition(".")[0] not in NOT_OF_THE_TASK:
-            return own
-        own = own.tb_next
-    return traceback

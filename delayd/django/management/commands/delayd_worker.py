@@ -19,6 +19,7 @@ from django.utils.autoreload import get_child_arguments
 
 from delayd.client.errors import DelaydError, Forbidden
 from delayd.client.reloader import Reloader
+from delayd.client.signals import handled
 from delayd.client.work_loop import PASSING
 from delayd.client.worker import Worker
 from delayd.django.backend import DelaydBackend
@@ -29,6 +30,7 @@ from delayd.django.runner import TaskRunner
 CONCURRENCY_MAX: Final = 1_000
 GRACE_S: Final = 25.0
 """Below the 30 s that Kubernetes grants; systemd grants 90."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 CUT_SHORT: Final = 130
 """The exit code after tasks were given back, as after Ctrl-C."""
 
@@ -138,7 +140,7 @@ def _run(worker: Worker, grace_s: float) -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_stopping
         if is_stopping:  # the second signal, or the end of the grace
-            for each in handlers:
+            for each in SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise KeyboardInterrupt
@@ -148,16 +150,11 @@ def _run(worker: Worker, grace_s: float) -> None:
         text = "stopping: tasks may finish for %g s; a second signal gives them back at once"
         logging.getLogger("delayd").warning(text, grace_s)
 
-    handlers: dict[int, Any] = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
-    }
-    try:
-        worker.run()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, before in handlers.items():
-            signal.signal(number, before)
+    with handled(stop, *SIGNALS):
+        try:
+            worker.run()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _log_to_stderr() -> None:
