@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over the line 3,100:
+stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over the line 3,000:
 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket

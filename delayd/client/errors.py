@@ -56,14 +56,11 @@ class Refused(DelaydError):
 
     _kinds: ClassVar[Sequence[str]] = ()
     _words: ClassVar[Sequence[str]] = ()
-    _titles: ClassVar[Sequence[str]] = ()
 
-    def __init_subclass__(
-        cls, kinds: str = "", words: str = "", titles: Sequence[str] = ()
-    ) -> None:
-        """Note the kinds, words and titles of the daemon's refusals that are of this class."""
+    def __init_subclass__(cls, kinds: str = "", words: str = "") -> None:
+        """Note the kinds and words of the daemon's refusals that are of this class."""
         super().__init_subclass__()
-        cls._kinds, cls._words, cls._titles = kinds.split(), words.split(), titles
+        cls._kinds, cls._words = kinds.split(), words.split()
 
     def __init__(
         self,
@@ -98,28 +95,15 @@ class NotFound(Refused, words="NOT_FOUND"):
     """There is no such job, key, topic or schedule."""
 
 
-class JobNotFound(
-    NotFound,
-    kinds="job_not_found key_not_found",
-    titles=(
-        "No live job of the topic has the key.",
-        "The job does not exist, or its state or holder does not allow the operation.",
-    ),
-):
+class JobNotFound(NotFound, kinds="job_not_found key_not_found"):
     """The job does not exist, or its state or holder does not allow the operation."""
 
 
-class TopicNotFound(
-    NotFound,
-    kinds="topic_not_found",
-    titles=("The topic does not exist: it is unused and has no jobs.",),
-):
+class TopicNotFound(NotFound, kinds="topic_not_found"):
     """The topic is unused and has no jobs."""
 
 
-class ScheduleNotFound(
-    NotFound, kinds="schedule_not_found", titles=("There is no schedule of that name.",)
-):
+class ScheduleNotFound(NotFound, kinds="schedule_not_found"):
     """There is no schedule of that name, or the token is not for its topic."""
 
 
@@ -169,35 +153,27 @@ class Invalid(
     """The request is wrong, at any time; `problems` lists its mistakes."""
 
 
-class KeyInvalid(Invalid, kinds="key_invalid", titles=("The key is invalid.",)):
+class KeyInvalid(Invalid, kinds="key_invalid"):
     """A key is 1 to 200 bytes of printable UTF-8 without spaces."""
 
 
-class TopicNameInvalid(
-    Invalid, kinds="topic_name_invalid", titles=("The topic's name is invalid.",)
-):
+class TopicNameInvalid(Invalid, kinds="topic_name_invalid"):
     """A name is 1 to 200 of `A-Z a-z 0-9 - + / ; . $ _ ( )`, and does not begin with `-`."""
 
 
-class DelayTooLong(
-    Invalid, kinds="delay_too_long", titles=("The delay is longer than the topic allows.",)
-):
+class DelayTooLong(Invalid, kinds="delay_too_long"):
     """The delay is longer than the topic's policy allows."""
 
 
-class PolicyInvalid(Invalid, kinds="policy_invalid", titles=("The policy is invalid.",)):
+class PolicyInvalid(Invalid, kinds="policy_invalid"):
     """The policy has mistakes."""
 
 
-class ScheduleInvalid(Invalid, kinds="schedule_invalid", titles=("The schedule is invalid.",)):
+class ScheduleInvalid(Invalid, kinds="schedule_invalid"):
     """The schedule has mistakes."""
 
 
-class GroupMissing(
-    Invalid,
-    kinds="group_missing",
-    titles=("The topic takes only jobs with a group, and the put has none.",),
-):
+class GroupMissing(Invalid, kinds="group_missing"):
     """The topic takes only jobs with a group."""
 
 
@@ -213,12 +189,7 @@ class PushIsOff(Invalid, kinds="push_off", words="PUSH_IS_OFF"):
     """This daemon delivers nothing by itself."""
 
 
-class TargetRefused(
-    Invalid,
-    kinds="not_for_topic target_refused",
-    words="NOT_FOR_TOPIC",
-    titles=("The target of a push is refused.",),
-):
+class TargetRefused(Invalid, kinds="not_for_topic target_refused", words="NOT_FOR_TOPIC"):
     """The daemon may not deliver there, or not so."""
 
 
@@ -226,9 +197,7 @@ class NoRoom(Refused, words="OUT_OF_MEMORY"):
     """A cap is reached, or the disk has no space; what was accepted before is safe."""
 
 
-class CapReached(
-    NoRoom, kinds="cap_reached", titles=("A cap of the topic or of the daemon is reached.",)
-):
+class CapReached(NoRoom, kinds="cap_reached"):
     """A cap of the topic or of the daemon is reached."""
 
 
@@ -236,11 +205,7 @@ class GroupFull(NoRoom, kinds="group_full", words="GROUP_FULL"):
     """The group has as many jobs as the topic's policy allows."""
 
 
-class GroupsFull(
-    NoRoom,
-    kinds="groups_full",
-    titles=("As many groups of the topic are paused as can be at once.",),
-):
+class GroupsFull(NoRoom, kinds="groups_full"):
     """As many groups of the topic are paused as can be at once."""
 
 
@@ -248,17 +213,11 @@ class IdempotencyKeysFull(NoRoom, kinds="idempotency_keys_full", words="IDEMPOTE
     """The daemon remembers as many idempotency keys as it may."""
 
 
-class SchedulesFull(
-    NoRoom, kinds="schedules_full", titles=("There are as many schedules as there may be.",)
-):
+class SchedulesFull(NoRoom, kinds="schedules_full"):
     """There are as many schedules as there may be."""
 
 
-class OutOfSpace(
-    NoRoom,
-    kinds="out_of_space",
-    titles=("No space is left beyond what is kept for removals and snapshots.",),
-):
+class OutOfSpace(NoRoom, kinds="out_of_space"):
     """The daemon's disk has no space for more jobs."""
 
 
@@ -294,11 +253,7 @@ class Forbidden(Refused, kinds="forbidden source_refused topic_internal", words=
     """The token does not allow this: it lacks `scope`; if that is empty, it is for other topics."""
 
 
-class ScheduleConfigured(
-    Forbidden,
-    kinds="schedule_configured",
-    titles=("The schedule belongs to the configuration of the daemon, and is changed there.",),
-):
+class ScheduleConfigured(Forbidden, kinds="schedule_configured"):
     """The schedule is in the configuration of the daemon, and is changed there."""
 
 
@@ -383,7 +338,7 @@ class NotUnderstood(DelaydError):
 
 
 def _classes_by(name: str) -> Mapping[str, type[Refused]]:
-    """Return the class for each kind, word or title of the daemon's refusals."""
+    """Return the class for each kind or word of the daemon's refusals."""
     kinds = [kind for kind in globals().values() if isinstance(kind, type)]
     refusals = [kind for kind in kinds if issubclass(kind, Refused)]
     return MappingProxyType({key: kind for kind in refusals for key in getattr(kind, name)})
@@ -391,7 +346,29 @@ def _classes_by(name: str) -> Mapping[str, type[Refused]]:
 
 _BY_KIND: Final = _classes_by("_kinds")
 _BY_WORD: Final = _classes_by("_words")
-_BY_TITLE: Final = _classes_by("_titles")
+_BY_TITLE: Final[Mapping[str, type[Refused]]] = MappingProxyType(
+    {
+        "No live job of the topic has the key.": JobNotFound,
+        "The job does not exist, or its state or holder does not allow the operation.": JobNotFound,
+        "The topic does not exist: it is unused and has no jobs.": TopicNotFound,
+        "There is no schedule of that name.": ScheduleNotFound,
+        "The key is invalid.": KeyInvalid,
+        "The topic's name is invalid.": TopicNameInvalid,
+        "The delay is longer than the topic allows.": DelayTooLong,
+        "The policy is invalid.": PolicyInvalid,
+        "The schedule is invalid.": ScheduleInvalid,
+        "The topic takes only jobs with a group, and the put has none.": GroupMissing,
+        "The target of a push is refused.": TargetRefused,
+        "A cap of the topic or of the daemon is reached.": CapReached,
+        "As many groups of the topic are paused as can be at once.": GroupsFull,
+        "There are as many schedules as there may be.": SchedulesFull,
+        "No space is left beyond what is kept for removals and snapshots.": OutOfSpace,
+        (
+            "The schedule belongs to the configuration of the daemon, and is changed there."
+        ): ScheduleConfigured,
+    }
+)
+"""Where several classes share a word."""
 _BY_FIELD: Final = MappingProxyType({"key": KeyInvalid, "topic": TopicNameInvalid})
 _SCOPE: Final = r"lacks the scope (\w+)"
 
