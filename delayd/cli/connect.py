@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -107,6 +107,9 @@ OPTIONS: Final = (
     ),
 )
 
+WHERE: Final = ("url", "line", "token_file", "ca_file")
+"""Their names, as `client` takes them."""
+
 EXITS: Final = (
     ((Unauthorized, Forbidden), Exit.NOT_ALLOWED),
     ((NotFound, TimedOut), Exit.NOTHING_THERE),
@@ -131,17 +134,12 @@ def with_patience(patience_s: float) -> Callable[[Run], Run]:
 
     def with_options(command: Run) -> Run:
         @functools.wraps(command)
-        def run(
-            url: str | None,
-            line: str | None,
-            token_file: object,
-            ca_file: str | None,
-            **rest: object,
-        ) -> int | None:
-            patience = 0.0 if rest.get("is_watched") else patience_s
-            with client_errors(), client(url, line, token_file, ca_file, patience) as found:
+        def run(**given: Any) -> int | None:
+            where = {name: given.pop(name) for name in WHERE}
+            patience = 0.0 if given.get("is_watched") else patience_s
+            with client_errors(), client(**where, patience_s=patience) as found:
                 found.outage.tell = tell_outage
-                return command(found, **rest)
+                return command(found, **given)
 
         return takes(*OPTIONS)(run)
 
@@ -264,10 +262,10 @@ def _known(
         if of_topic and not topic:
             return []
         found: list[str] = []
-        options = map(ctx.params.get, ("url", "line", "token_file", "ca_file"))
+        where: Any = {name: ctx.params.get(name) for name in WHERE}
 
         def fetch() -> None:
-            with contextlib.suppress(Exception), client(*options) as daemon:  # type: ignore[arg-type]
+            with contextlib.suppress(Exception), client(**where) as daemon:
                 known = names(daemon, topic, begun)
                 found.extend(name for name in known if name and name.startswith(begun))
 

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -45,16 +45,7 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red"}
 @click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
 @takes(*OPTIONS)
-def doctor(
-    path: str | None,
-    data_dir: str | None,
-    url: str | None,
-    line: str | None,
-    token_file: object,
-    ca_file: str | None,
-    *,
-    as_json: bool,
-) -> int:
+def doctor(path: str | None, data_dir: str | None, *, as_json: bool, **where: Any) -> int:
     """Look for what is wrong on this machine, and say what to do.
 
     It looks at the configuration, the time of a sync, limits, the clock source, ports, free space,
@@ -77,8 +68,8 @@ def doctor(
 
         found.append(database_findings(config))
     wrong: set[str] = set()
-    if url is not None or line is not None:
-        found.append(daemon_findings(url, line, token_file, ca_file, wrong))
+    if where["url"] is not None or where["line"] is not None:
+        found.append(daemon_findings(where, wrong))
     for finding in itertools.chain.from_iterable(found):
         if finding.level is Severity.WRONG:
             wrong.add(finding.subject)
@@ -110,21 +101,19 @@ def of_make_run() -> "Iterator[Finding]":
         yield note("data directory", text, advice)
 
 
-def daemon_findings(
-    url: str | None, line: str | None, token_file: object, ca_file: str | None, wrong: set[str]
-) -> "Iterator[Finding]":
+def daemon_findings(options: dict[str, Any], wrong: set[str]) -> "Iterator[Finding]":
     """Ask the daemon how it is; `wrong` are subjects of which something is wrong."""
     from delayd.cli.diagnosis import Finding, Severity, ok, warning
 
     subject = "the daemon"
     try:
-        with client(url, line, token_file, ca_file, DAEMON_S, ANSWER_S) as daemon:
+        with client(**options, patience_s=DAEMON_S, answer_s=ANSWER_S) as daemon:
             health, held = daemon.health(), held_findings(daemon)
     except DelaydError as error:
         level = Severity.NOTE if exit_of(error) == Exit.NOT_ALLOWED else Severity.WRONG
         yield Finding(level, subject, *list(explained(error))[:2])
         return
-    where = url_of(url, line)
+    where = url_of(options["url"], options["line"])
     if health.is_ready and "database" in wrong:  # its lease is not over yet
         text = f"says that it takes jobs at {where}, but the database cannot be used from here"
         yield warning(subject, text, "see what is said of the database")
