@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import click
 
 from delayd.cli.parameters import command
-from delayd.cli.tables import JSON_OPTION, Column, print_json, print_table
+from delayd.cli.tables import JSON_OPTION, Column, print_found
 from delayd.cli.terminal import CommandFailed, complain
 from delayd.clock import NS_PER_S, monotonic_ns
 from delayd.exits import Exit
@@ -77,10 +77,7 @@ def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> No
             rows = list(measurements(daemon, round(seconds * NS_PER_S)))
     except DaemonNotStarted as error:
         raise CommandFailed(Exit.OUR_FAULT, str(error)) from error
-    if as_json:
-        print_json(row._asdict() for row in rows)
-    else:
-        print_table(COLUMNS, rows)
+    print_found(rows, COLUMNS, Measured._asdict, as_json=as_json)
 
 
 def data_dir_of(daemon: "Daemon") -> str:

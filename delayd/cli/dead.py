@@ -3,6 +3,7 @@
 import binascii
 import contextlib
 import json
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING
 
 import click
@@ -26,8 +27,8 @@ from delayd.cli.tables import (
     JSON_OPTION,
     Column,
     cut_here,
+    print_found,
     print_json,
-    print_table,
     shown,
 )
 from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
@@ -40,15 +41,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from delayd.client.results import JobInfo
+    from delayd.client.results import JobInfo, TopicInfo
     from delayd.client.sync import Client
     from delayd.client.values import Filter, NewJob
 
 TEXT_COLUMNS = 40
-COUNTS = (Column("topic", text_least=8), Column("dead letters"))
+COUNTS = (
+    Column("topic", text_least=8, cell=attrgetter("name")),
+    Column("dead letters", cell=attrgetter("buried")),
+)
 REASONS = (
-    *(Column("topic", text_least=8), Column("jobs"), Column("id")),
-    *(Column("last", 2), Column("job", 3), Column("why", 1, text_least=12)),
+    *(Column("topic", text_least=8), Column("jobs"), Column("id"), Column("last", 2)),
+    Column("job", 3, cell=lambda group: group.job or ""),
+    Column("why", 1, text_least=12, cell=lambda group: group.reason or OTHERS),
 )
 OTHERS = "(other reasons)"
 HIDDEN = "***"
@@ -60,9 +65,12 @@ GROUP_OPTION = click.option(
     "--group", metavar="GROUP", shell_complete=known_groups, help="Only those of this group."
 )
 COLUMNS = (
-    *(Column("id"), Column("failed at", 2), Column("attempts", 5)),
-    *(Column("why", 1, text_least=12), Column("key", 3, text_least=6)),
-    Column("body", 4, text_least=8),
+    Column("id"),
+    Column("failed at", 2, cell=lambda job: (job.failure and job.failure.at) or failed_at(job)),
+    Column("attempts", 5),
+    Column("why", 1, text_least=12, cell=lambda job: cut_here(failure_text(job), TEXT_COLUMNS)),
+    Column("key", 3, text_least=6),
+    Column("body", 4, text_least=8, cell=lambda job: cut_here(shown(job.body), TEXT_COLUMNS)),
 )
 
 
@@ -98,22 +106,17 @@ def list_(
         raise click.UsageError(f"{option} is for the dead letters of a TOPIC")
     none = f"there are no dead letters{seen()}"
     if topic is None:
-        counts = [(each.name, each.buried) for each in client.topics() if each.buried]
-        if as_json:
-            print_json({"topic": name, "buried": buried} for name, buried in counts)
-        elif counts:
-            print_table(COUNTS, counts)
-        if not counts:
+        topics = [each for each in client.topics() if each.buried]
+        print_found(topics, COUNTS, buried_fields, as_json=as_json)
+        if not topics:
             complain(none)
         return Exit.OK
     limit = 0 if are_all else limit
     # One more than is shown tells whether there are more.
     found = client.jobs(topic, limit=limit + 1 if limit else None, bodies=True, **of(reason, group))
     page, note, code = listing(found, limit, none, "", is_part=False)
-    if page is not None and as_json:
-        print_json(map(job_fields, page))
-    elif page is not None:
-        print_table(COLUMNS, map(row, page))
+    if page is not None:
+        print_found(page, COLUMNS, job_fields, as_json=as_json)
     if text := note():
         complain(text)
     return code
@@ -135,13 +138,7 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> None
     others.
     """
     groups = client.dead_reasons(*topics)
-    if as_json:
-        print_json(each._asdict() for each in groups)
-    elif groups:
-        print_table(
-            REASONS,
-            [[g.topic, g.jobs, g.id, g.last, g.job or "", g.reason or OTHERS] for g in groups],
-        )
+    print_found(groups, REASONS, methodcaller("_asdict"), as_json=as_json)
     if not groups:
         complain(f"there are no dead letters{seen()}")
 
@@ -151,12 +148,9 @@ def of(reason: str | None, group: str | None) -> "Filter":
     return filter_of(states=("buried",), reason=reason, group=group)
 
 
-def row(job: "JobInfo") -> list[object]:
-    """Return what the list shows of a dead letter."""
-    failure = job.failure
-    body = cut_here(shown(job.body), TEXT_COLUMNS)
-    at = (failure and failure.at) or failed_at(job)
-    return [job.id, at, job.attempts, cut_here(failure_text(job), TEXT_COLUMNS), job.key, body]
+def buried_fields(topic: "TopicInfo") -> dict[str, object]:
+    """Return how many dead letters a topic has, for JSON."""
+    return {"topic": topic.name, "buried": topic.buried}
 
 
 @dead.command(

@@ -1,5 +1,6 @@
 """`delayd group`: the groups of a topic's jobs: what each has, what holds it back, its pause."""
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -11,16 +12,14 @@ from delayd.cli.tables import (
     Column,
     duration_shown,
     print_fields,
+    print_found,
     print_json,
-    print_table,
 )
 from delayd.cli.terminal import complain, print_lines
 from delayd.limits import GROUPS_SHOWN_MAX
 from delayd.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from delayd.client.results import GroupInfo
     from delayd.client.sync import Client
     from delayd.client.values import GroupOrder
@@ -28,9 +27,17 @@ if TYPE_CHECKING:
 ORDERS: Final = ("name", "ready", "oldest", "reserved")
 SHOWN: Final = 10
 """Of the groups of a topic among its other figures."""
+
+
+def age_shown(group: "GroupInfo") -> str | None:
+    """Write how long the job that comes next has been ready; None: there is none."""
+    return None if group.ready_age is None else duration_shown(group.ready_age)
+
+
 COLUMNS: Final = (
-    *(Column("group", text_least=8), Column("jobs", 4), Column("ready")),
-    *(Column("oldest", 1), Column("reserved", 3), Column("retrying", 5)),
+    *(Column("group", text_least=8, cell=attrgetter("name")), Column("jobs", 4), Column("ready")),
+    Column("oldest", 1, cell=age_shown),
+    *(Column("reserved", 3), Column("retrying", 5)),
     *(Column("weight", 7, default="1"), Column("blocked", 2), Column("paused until", 6)),
 )
 TOPIC: Final = click.argument("topic", shell_complete=known_topics)
@@ -72,10 +79,7 @@ def list_(
     attempt. BLOCKED is why a group hands out nothing: paused, or the field of the policy.
     """
     page = client.groups(topic, order=order, limit=limit, after=after)
-    if as_json:
-        print_json(map(group_fields, page.groups))
-    elif page.groups:
-        print_groups(page.groups)
+    print_found(page.groups, COLUMNS, group_fields, as_json=as_json)
     if not page.groups:
         behind = f" behind {after}" if after else ""
         complain(f"no job of {topic} has a group{behind}")
@@ -87,19 +91,6 @@ def list_(
 def group_fields(group: "GroupInfo") -> dict[str, object]:
     """Return a group, for JSON: under the names of HTTP."""
     return {name: each for name, each in group._asdict().items() if name != "blocked" or each}
-
-
-def print_groups(groups: "Iterable[GroupInfo]") -> None:
-    """Print a table of groups."""
-    rows = [
-        [
-            *(each.name, each.jobs, each.ready),
-            "" if each.ready_age is None else duration_shown(each.ready_age),
-            *(each.reserved, each.retrying, each.weight, each.blocked, each.paused_until),
-        ]
-        for each in groups
-    ]
-    print_table(COLUMNS, rows)
 
 
 @group.command(
@@ -117,12 +108,11 @@ def show(client: "Client", topic: str, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json([group_fields(found)])
         return
-    age = found.ready_age
     print_fields(
         [
             *(("name", found.name), ("jobs", found.jobs), ("ready", found.ready)),
             *(("reserved", found.reserved), ("retrying", found.retrying)),
-            ("next job ready for", None if age is None else duration_shown(age)),
+            ("next job ready for", age_shown(found)),
             *(("weight", found.weight), ("blocked", found.blocked)),
             ("paused until", found.paused_until),
         ]

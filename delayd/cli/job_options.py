@@ -73,7 +73,10 @@ def fields_of(
     {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
     """
     fields = {**options, "url": call, "headers": named(header) or None}
-    return {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
+    if "delay" in given and "at" in given:
+        raise click.UsageError("--delay and --at exclude each other")
+    return given
 
 
 def named(headers: Sequence[str]) -> dict[str, str]:

@@ -19,8 +19,8 @@ from delayd.cli.tables import (
     Column,
     cut_here,
     print_fields,
+    print_found,
     print_json,
-    print_table,
     shown,
     time_shown,
 )
@@ -47,8 +47,9 @@ BOUNDS = frozenset(("due_from", "due_to"))
 COLUMNS = (
     *(Column("id"), Column("topic", 1, text_least=6), Column("state", 3), Column("due")),
     *(Column("priority", 6, default="65536"), Column("key", 2, text_least=6)),
-    Column("group", 8, text_least=6),
-    *(Column("attempts", 7), Column("failure", 5, text_least=12), Column("body", 4, text_least=8)),
+    *(Column("group", 8, text_least=6), Column("attempts", 7, cell=lambda job: job.attempts or "")),
+    Column("failure", 5, text_least=12, cell=lambda job: cut_here(failure_text(job), BODY_COLUMNS)),
+    Column("body", 4, text_least=8, cell=lambda job: cut_here(shown(job.body), BODY_COLUMNS)),
 )
 TIMES = (
     click.option("--delay", type=DURATION, help="How long until they are due: 15s, 30m, 7d."),
@@ -126,10 +127,9 @@ def jobs(
         return listing(found, limit, none, searched, is_part=is_part)
 
     def show(page: "Iterable[JobInfo] | None") -> None:
-        if page is not None and as_json:
-            print_json(map(job_fields, page))
-        elif page is not None:
-            print_jobs(page, bodies=bodies, topics=topic is None)
+        if page is not None:
+            columns = columns_of(bodies=bodies, topics=topic is None)
+            print_found(page, columns, job_fields, as_json=as_json)
 
     if is_watched:
         return watch(client, fetch, show)
@@ -247,20 +247,10 @@ def failure_text(job: "JobInfo") -> str:
     return "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
 
 
-def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False) -> None:
-    """Print a table of jobs."""
+def columns_of(*, bodies: bool, topics: bool) -> list[Column]:
+    """Return the columns of a table of jobs."""
     left_out = {name for name, is_said in (("topic", topics), ("body", bodies)) if not is_said}
-    rows = [
-        [
-            *(job.id, *([job.topic] if topics else []), job.state, job.due, job.priority, job.key),
-            job.group,
-            job.attempts or "",
-            cut_here(failure_text(job), BODY_COLUMNS),
-            *([cut_here(shown(job.body), BODY_COLUMNS)] if bodies else []),
-        ]
-        for job in found
-    ]
-    print_table([column for column in COLUMNS if column.name not in left_out], rows)
+    return [column for column in COLUMNS if column.name not in left_out]
 
 
 @command("delayd find order-17", "delayd find order-17 --json | jq .topic")
@@ -274,10 +264,7 @@ def find(client: "Client", key: str, *, as_json: bool) -> None:
     if first is None:
         raise CommandFailed(Exit.NOTHING_THERE, no_key(key))
     jobs = itertools.chain((first,), found)
-    if as_json:
-        print_json(map(job_fields, jobs))
-    else:
-        print_jobs(jobs, bodies=False, topics=True)
+    print_found(jobs, columns_of(bodies=False, topics=True), job_fields, as_json=as_json)
 
 
 def no_key(key: str) -> str:
@@ -492,8 +479,6 @@ def change(
     """Change a waiting or buried job in one step; what is not given stays as it is."""
     chosen = Selection(ids, topic, key).checked()
     changes = fields_of(**options)
-    if "delay" in changes and "at" in changes:
-        raise click.UsageError("--delay and --at exclude each other")
     if body is not None or file is not None:
         changes["body"] = body_of(body, file)
     changes |= {name: None for name in REMOVABLE if changes.get(name) == ""}

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.parameters import Subcommands
-from delayd.cli.tables import JSON_OPTION, Column, json_text, print_fields, print_json, print_table
+from delayd.cli.tables import JSON_OPTION, Column, json_text, print_fields, print_found, print_json
 from delayd.cli.terminal import complain
 from delayd.limits import POLICY_JSON_BYTES_MAX
 
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from delayd.client.results import PolicyInfo
     from delayd.client.sync import Client
 
-COLUMNS: Final = (
-    *(Column("topic", text_least=8), Column("source", 1)),
-    Column("policy", text_least=12),
-)
 SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
+COLUMNS: Final = (
+    Column("topic", text_least=8, cell=itemgetter("topic")),
+    Column("source", 1, cell=lambda found: SOURCES.get(found["source"], "")),
+    Column("policy", text_least=12, cell=lambda found: json_text(found["policy"])),
+)
 
 
 @click.group(cls=Subcommands)
@@ -41,18 +43,14 @@ def list_(client: "Client", *, as_json: bool) -> None:
     Each topic is asked for by itself: with thousands of them this takes seconds. A pattern of the
     configuration shows where there is a topic that it matches.
     """
-    found = ((each.name, client.policy(each.name)) for each in client.topics())
-    rows = [(name, info) for name, info in found if info.policy]
-    if as_json:
-        print_json(
-            {"topic": name, "policy": info.policy, "source": info.source} for name, info in rows
-        )
-    elif rows:
-        print_table(
-            COLUMNS,
-            [(name, SOURCES.get(info.source, ""), json_text(info.policy)) for name, info in rows],
-        )
-    else:
+    infos = ((each.name, client.policy(each.name)) for each in client.topics())
+    found = [
+        {"topic": topic, "policy": info.policy, "source": info.source}
+        for topic, info in infos
+        if info.policy
+    ]
+    print_found(found, COLUMNS, dict, as_json=as_json)
+    if not (found or as_json):
         complain(f"no topic{seen()} has a policy")
 
 

@@ -111,8 +111,6 @@ def put(
     if the token has the scope stats. With --keep-going each is looked at when its turn comes.
     """
     job = fields_of(**options)
-    if "delay" in job and "at" in job:
-        raise click.UsageError("--delay and --at exclude each other")
     if ndjson is not None:
         if body is not None or file is not None:
             raise click.UsageError("with --ndjson the bodies are in its lines")

@@ -96,23 +96,12 @@ def not_printed(job: "Job", *, as_json: bool, is_one: bool) -> str:
 
 def reservation(job: "Job") -> dict[str, Any]:
     """Return a job in hand, for JSON."""
-    held = job.reservation
-    failure = held.failure
-    return {
-        "id": job.id,
-        "topic": job.topic,
-        "token": job.token,
-        "attempt": job.attempt,
-        "priority": held.priority,
-        "due": held.due,
-        "lateness": held.lateness,
-        "ttr": held.ttr,
-        "expires": held.expires,
-        "key": job.key or None,
-        **{name: getattr(held, name) or None for name in TEXTS},
-        "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
-        **body_fields(job.body),
-    }
+    fields = job.reservation._asdict()
+    del fields["body"], fields["link"]
+    fields |= {name: fields[name] or None for name in ("key", *TEXTS)}
+    if (failure := job.failure) is not None:
+        fields["failure"] = {"reason": failure.reason, "error": failure.error}
+    return {**fields, **body_fields(job.body)}
 
 
 def body_fields(body: bytes) -> dict[str, Any]:

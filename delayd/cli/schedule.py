@@ -7,6 +7,7 @@ them: there it is told what becomes of a run when that clock is set.
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
@@ -22,6 +23,7 @@ from delayd.cli.tables import (
     Column,
     duration_shown,
     print_fields,
+    print_found,
     print_json,
     print_table,
     time_shown,
@@ -37,13 +39,27 @@ if TYPE_CHECKING:
     from delayd.client.results import ScheduleInfo, SchedulePreview
     from delayd.client.sync import Client
 
+
+def when(info: "ScheduleInfo") -> str:
+    """Write when a schedule runs: its expression and its time zone."""
+    cron, zone = info.definition.get("cron"), info.definition.get("timezone")
+    if cron is None:
+        return f"every {info.definition.get('every')}"
+    return f"{cron} {zone}" if zone else str(cron)
+
+
 COLUMNS: Final = (
-    *(Column("name", text_least=8), Column("when", 3, text_least=20), Column("next")),
-    *(Column("last", 2), Column("runs", 4), Column("missed", 1)),
+    *(Column("name", text_least=8), Column("when", 3, text_least=20, cell=when)),
+    Column("next", cell=lambda info: info.next or info.state),
+    Column("last", 2, cell=lambda info: info.last and info.last.outcome),
+    *(Column("runs", 4), Column("missed", 1)),
     *(Column("skipped", 5, default="0"), Column("refused", 6, default="0")),
     *(Column("late", 8, default="0"), Column("topic", 7, text_least=6)),
 )
-RUNS: Final = (Column("local time"), Column("UTC"), Column("note", 1, text_least=20))
+RUNS: Final = (
+    *(Column("local time", cell=attrgetter("local")), Column("UTC", cell=attrgetter("at"))),
+    Column("note", 1, text_least=20),
+)
 TIMES: Final = ("cron", "every", "timezone", "start", "end")
 COUNTERS: Final = ("runs", "missed", "skipped", "refused", "late")
 NAME: Final = click.argument("name", shell_complete=known_schedules)
@@ -186,11 +202,8 @@ def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> None:
     were due while no daemon ran, and were not put later.
     """
     found = sorted(client.schedules(topic, prefix=prefix), key=by_next)
-    if as_json:
-        print_json(info.details for info in found)
-    elif found:
-        print_table(COLUMNS, map(row, found))
-    else:
+    print_found(found, COLUMNS, attrgetter("details"), as_json=as_json)
+    if not (found or as_json):
         complain(f"there are no schedules{seen()}")
 
 
@@ -198,22 +211,6 @@ def by_next(info: "ScheduleInfo") -> tuple[bool, float, str]:
     """Return what schedules are sorted by: their next runs."""
     at = info.next
     return at is None, 0.0 if at is None else at.timestamp(), info.name
-
-
-def row(info: "ScheduleInfo") -> list[object]:
-    """Return what the list shows of a schedule."""
-    return [
-        *(info.name, when(info), info.next or info.state, info.last and info.last.outcome),
-        *(info.runs, info.missed, info.skipped, info.refused, info.late, info.topic),
-    ]
-
-
-def when(info: "ScheduleInfo") -> str:
-    """Write when a schedule runs: its expression and its time zone."""
-    cron, zone = info.definition.get("cron"), info.definition.get("timezone")
-    if cron is None:
-        return f"every {info.definition.get('every')}"
-    return f"{cron} {zone}" if zone else str(cron)
 
 
 @schedule.command(
@@ -322,8 +319,7 @@ def show_runs(
         zone = {"timezone": found.timezone, "tzdata": found.tzdata}
         print_json({"run": at, "local": local, "note": note, **zone} for at, local, note in runs)
         return
-    if runs:
-        print_table(RUNS, [(run.local, run.at, run.note) for run in runs])
+    print_table(RUNS, runs)
     if found.timezone != "UTC":
         complain(f"by the time zones of {found.tzdata}")
     if len(runs) < count:

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+T = TypeVar("T")
 JSON_OPTION: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object a line."
 )
@@ -51,15 +52,38 @@ class Column(NamedTuple):
     """Texts may be cut to so many characters; 0: they are whole."""
     default: str = ""
     """If all rows have this or nothing, the column is left out."""
+    cell: Callable[[Any], object] | None = None
+    """What it shows of each thing; None: the attribute of the column's name."""
+
+    def of(self, thing: object) -> object:
+        """Return what it shows of a thing."""
+        if self.cell is not None:
+            return self.cell(thing)
+        return getattr(thing, self.name.replace(" ", "_"))
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under the names of the columns: for a person, or for a pipe."""
-    if sys.stdout.isatty():
-        cells = [[shown(cell, has_ms=False) for cell in row] for row in rows]
-        print_rich(lambda: table(*fitted(columns, cells, columns_here())))
+def print_found(
+    found: Iterable[T],
+    columns: Sequence[Column],
+    fields: Callable[[T], object],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was found: a table of it, or its fields as JSON, one object a line."""
+    if as_json:
+        print_json(map(fields, found))
     else:
-        print_lines(plain([each.name for each in columns], [list(map(shown, row)) for row in rows]))
+        print_table(columns, found)
+
+
+def print_table(columns: Sequence[Column], found: Iterable[object]) -> None:
+    """Print things under the names of the columns: for a person, or for a pipe; none: nothing."""
+    on_terminal = sys.stdout.isatty()
+    cells = [[shown(each.of(thing), has_ms=not on_terminal) for each in columns] for thing in found]
+    if cells and on_terminal:
+        print_rich(lambda: table(*fitted(columns, cells, columns_here())))
+    elif cells:
+        print_lines(plain([each.name for each in columns], cells))
 
 
 def fitted(

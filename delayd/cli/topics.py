@@ -1,12 +1,13 @@
 """Topics as a whole: counts, pauses, `clear`."""
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.parameters import DRY_RUN, DURATION, YES, command
-from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_json, print_table
+from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_found, print_table
 from delayd.cli.terminal import CommandFailed, agreed, complain, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 ORDERS: Final = ("name", "jobs", "ready", "delayed", "reserved", "buried", "waiting")
 COLUMNS = (
-    *(Column("topic", text_least=8), Column("ready"), Column("delayed")),
+    *(Column("topic", text_least=8, cell=attrgetter("name")), Column("ready"), Column("delayed")),
     *(Column("reserved", 3), Column("buried", 1), Column("waiting", 4), Column("paused until", 2)),
 )
 
@@ -45,19 +46,9 @@ def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) ->
     found = client.topics() if topic is None else [client.topic(topic)]
     if order != ORDERS[0]:
         found.sort(key=lambda info: getattr(info, order), reverse=True)
-    if as_json:
-        print_json(each.details for each in found)
-    elif topic is None:
-        rows = [
-            [
-                *(each.name, each.ready, each.delayed, each.reserved, each.buried),
-                *(each.waiting, each.paused_until),
-            ]
-            for each in found
-        ]
-        if rows:
-            print_table(COLUMNS, rows)
-        else:
+    if topic is None or as_json:
+        print_found(found, COLUMNS, attrgetter("details"), as_json=as_json)
+        if not (found or as_json):
             complain(f"there are no topics{seen() or ': no job was put yet'}")
     else:
         print_fields(flattened(found[0].details))
@@ -67,10 +58,10 @@ def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) ->
 
 def show_groups(client: "Client", topic: str) -> None:
     """Print the groups of a topic that have most ready jobs."""
-    from delayd.cli.groups import SHOWN, print_groups
+    from delayd.cli.groups import COLUMNS, SHOWN
 
     print_lines(["", "groups with most ready jobs:"])
-    print_groups(client.groups(topic, order="ready", limit=SHOWN).groups)
+    print_table(COLUMNS, client.groups(topic, order="ready", limit=SHOWN).groups)
 
 
 def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":

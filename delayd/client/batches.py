@@ -212,7 +212,9 @@ class LineParts:
             yield self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
 
 
-class _Batch:
+class Batch:
+    """A batch of puts: `with client.batch() as batch: batch.put(...)`."""
+
     def __init__(self, parts: HttpParts | LineParts) -> None:
         self._parts = parts
 
@@ -220,10 +222,6 @@ class _Batch:
     def results(self) -> list[Result]:
         """The result of each put that was answered."""
         return self._parts.results
-
-
-class Batch(_Batch):
-    """A batch of puts: `with client.batch() as batch: batch.put(...)`."""
 
     def __enter__(self) -> Self:
         return self
@@ -239,8 +237,16 @@ class Batch(_Batch):
             carried_out(self._parts.send())
 
 
-class AsyncBatch(_Batch):
+class AsyncBatch:
     """The same with asyncio: `async with client.batch() as batch: await batch.put(...)`."""
+
+    def __init__(self, parts: HttpParts | LineParts) -> None:
+        self._parts = parts
+
+    @property
+    def results(self) -> list[Result]:
+        """The result of each put that was answered."""
+        return self._parts.results
 
     async def __aenter__(self) -> Self:
         return self

@@ -145,9 +145,9 @@ def test_the_daemon_is_asked_last_and_not_for_long(
     topics = [held, paused]
 
     @contextlib.contextmanager
-    def asked(*how: Any) -> Iterator[Any]:  # noqa: ANN401 - as `client` takes them
+    def asked(**how: Any) -> Iterator[Any]:  # noqa: ANN401 - as `client` takes them
         assert "line.listen" in capsys.readouterr().out
-        patience.extend(how[-2:])
+        patience.extend((how["patience_s"], how["answer_s"]))
         yield SimpleNamespace(health=lambda: Health(is_ready=True), topics=lambda: topics)
 
     monkeypatch.setattr("delayd.cli.doctor.client", asked)

@@ -101,8 +101,8 @@ def test_a_watched_list_has_no_patience_so_that_an_outage_is_said_at_once(
 ) -> None:
     made: list[float] = []
 
-    def client(*args: object) -> NoReturn:
-        made.append(args[-1])  # type: ignore[arg-type]
+    def client(*, patience_s: float, **_where: object) -> NoReturn:
+        made.append(patience_s)
         raise CommandFailed(Exit.USAGE, "enough")
 
     monkeypatch.setattr("delayd.cli.connect.client", client)
