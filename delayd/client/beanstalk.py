@@ -44,9 +44,8 @@ from delayd.client.limits import (
     NUMBER_MAX,
 )
 from delayd.client.results import DeadGroup, GroupInfo, GroupPage
-from delayd.client.values import Duration, seconds
+from delayd.client.values import SECONDS_MAX, Duration, seconds
 
-SECONDS_MAX: Final = (1 << 32) - 1
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
 TOPICS_KEPT: Final = 256
 """So many names are not checked again."""
@@ -57,8 +56,8 @@ LABEL: Final = (
 """Keys and groups: no spaces, no characters that cannot be seen, no halves of surrogate pairs."""
 _LABEL_RULE: Final = "1 to 200 bytes of printable UTF-8 without spaces"
 _REFUSAL: Final = r"[A-Z][A-Z_]*"
-_PUT_BEFORE: Final = rf"put=([0-9]{{1,{NUMBER_DIGITS_MAX}}})"
-"""How many jobs a backfill had put before it was refused."""
+_DONE_BEFORE: Final = rf"done=([0-9]{{1,{NUMBER_DIGITS_MAX}}})"
+"""How many jobs an operation on many had put or changed before it was refused."""
 _DONE: Final = frozenset(
     (
         *("OK", "FOUND", "RESERVED", "RESERVED_BATCH", "TIMED_OUT", "DEADLINE_SOON", "USING"),
@@ -469,8 +468,10 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
         detail = f"the token lacks the scope {scope}, or is for other topics"
         if command == "cancel-jobs":
             detail += ", or all jobs were meant, which takes admin too"
-    done = int(found[1]) if (found := re.fullmatch(_PUT_BEFORE, reply.words[-1])) else 0
-    told = f"{command} was answered {word}: {f'{done} jobs were put before' if done else detail}"
+    done = int(found[1]) if (found := re.fullmatch(_DONE_BEFORE, reply.words[-1])) else 0
+    if done:
+        detail = f"{done} jobs were put or changed before"
+    told = f"{command} was answered {word}: {detail}"
     return refused(word, told, job_id=job_id, scope=scope, done=done)
 
 

@@ -414,13 +414,9 @@ def _bulk(
 
 
 def _bulk_reply(client: LineConnection, bulk: Bulk, word: bytes) -> bytes:
-    """Reply with how many jobs were changed, or in a dry run would be.
-
-    When log space ran out meanwhile, the reply has no number: a client that gets OUT_OF_MEMORY
-    tries again in any case, and jobs that were changed do not match any more.
-    """
+    """Reply with how many jobs were changed, or in a dry run would be."""
     if bulk.refusal is not None:
-        return client.refuse_with(bulk.refusal)
+        return client.refuse_with(bulk.refusal, done=bulk.done)
     return b"%b %d\r\n" % (word, bulk.done)
 
 

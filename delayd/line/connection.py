@@ -308,9 +308,13 @@ class LineConnection:
         self.refused_kind = kind or replies.KINDS[word]
         return reply
 
-    def refuse_with(self, refusal: Refusal, times: int = 1) -> bytes:
-        """Return the reply to a refused operation, having counted it."""
-        return self.refuse(replies.refused(refusal), times, refusal.kind)
+    def refuse_with(self, refusal: Refusal, times: int = 1, done: int = 0) -> bytes:
+        """Return the reply to a refused operation, having counted it.
+
+        `done` is how many jobs one on many had put or changed before.
+        """
+        reply = self.refuse(replies.refused(refusal), times, refusal.kind)
+        return reply.replace(b"\r\n", b" done=%d\r\n" % done) if done else reply
 
     def find_nothing(self) -> bytes:
         """Return the reply where there is no job to be shown; nothing was refused."""

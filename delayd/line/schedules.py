@@ -102,8 +102,7 @@ def _backfill(
 
     def reply() -> bytes:
         if work.refusal is not None:
-            refused = client.refuse_with(work.refusal)
-            return refused.replace(b"\r\n", b" put=%d\r\n" % work.put) if work.put else refused
+            return client.refuse_with(work.refusal, done=work.put)
         return b"BACKFILLED %d %d\r\n" % (work.put, work.kept)
 
     return client.begin(work, reply)

@@ -149,7 +149,7 @@ def test_a_backfill_that_is_refused_says_how_many_jobs_it_had_put() -> None:
     with pytest.raises(NoRoom) as over_both:
         over_http(full, 507, "backfill_schedule", "n", TEXT)
     assert over_both.value.done == 2
-    for words, done in ((["OUT_OF_MEMORY", "put=2"], 2), (["OUT_OF_MEMORY"], 0)):
+    for words, done in ((["OUT_OF_MEMORY", "done=2"], 2), (["OUT_OF_MEMORY"], 0)):
         with pytest.raises(NoRoom) as over_both:
             over_line([Reply(words)], "backfill_schedule", "n", TEXT)
         assert over_both.value.done == done

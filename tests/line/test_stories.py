@@ -73,7 +73,7 @@ class Play(LinePlay[Client]):
             case "drain":
                 rig.engine.draining = True
             case "full":
-                rig.engine.log_space.limit(0, lambda *_: -1)
+                rig.engine.log_space.limit(int(words[0]) if words else 0, lambda *_: -1)
             case "room":
                 rig.engine.log_space.limit(1 << 40, lambda *_: -1)
             case "jobs":
