@@ -17,7 +17,7 @@ from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.log_lines import Log
-from delayd.text import parse_whole
+from delayd.text import parse_whole, visible
 
 if TYPE_CHECKING:
     from delayd.client.sync import Client
@@ -136,7 +136,8 @@ def _print_failed(table: "Table", *, as_json: bool) -> None:
     else:
         if not rows:
             complain("no row has failed")
-        print_lines([f"{row.id}  {row.put_at}  {row.topic}  {row.error}" for row in rows])
+        lines = (f"{row.id}  {row.put_at}  {row.topic}  {row.error}" for row in rows)
+        print_lines(map(visible, lines))
     if len(found) > len(rows):
         complain(f"more than {len(rows)} rows have failed: these are the oldest")
 

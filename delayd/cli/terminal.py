@@ -14,7 +14,9 @@ The module is imported before the daemon listens, and so imports little.
 """
 
 import atexit
+import codecs
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 LONG_BYTES: Final = 32 << 20  # a tool reads so much in about half a second
 STEP_BYTES: Final = 1 << 20  # a bar is drawn again after so much
+ESCAPED: Final = "delayd.escaped"
 
 
 def complain(message: str) -> None:
@@ -139,9 +142,21 @@ def complete() -> None:
         except OSError:
             os.open(os.devnull, mode)  # gets the lowest free number, which is this one
     # Python has checked before, and set missing ones to None.
+    sys.stdin = sys.stdin or os.fdopen(0)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    codecs.register_error(ESCAPED, _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=ESCAPED)
     atexit.register(_discard_what_cannot_be_written)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Write what the encoding of a locale lacks as JSON does, so that JSON stays what it is."""
+    import json
+
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _discard_what_cannot_be_written() -> None:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from delayd.client.addresses import HTTP_PORT, Address, read_addresses
 from delayd.client.connection_pool import Place, Way, Wire
+from delayd.client.errors import wrong
 from delayd.client.limits import ANSWER_BYTES_MAX
-from delayd.client.values import Duration, seconds
+from delayd.client.values import SECONDS_MAX, Duration, seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -23,10 +24,15 @@ def way_to(
     patience: Duration,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> tuple["HttpCalls | LineCalls", Way]:
-    """Return the operations for urls, and the way there. Raises ValueError for a wrong url."""
+    """Return the operations for urls, and the way there. Raises ValueError for what is wrong."""
     addresses = read_addresses(url)
+    timeout_s, patience_s = seconds(timeout, "timeout"), seconds(patience, "patience")
+    if not 0 < timeout_s <= SECONDS_MAX:
+        raise wrong("timeout", f"must be more than 0, up to {SECONDS_MAX} s")
+    if not 0 <= patience_s <= SECONDS_MAX:
+        raise wrong("patience", f"must be from 0 to {SECONDS_MAX} s")
     places = [Place(each, _wire(each, token, answer_bytes_max)) for each in addresses]
-    return _calls(addresses[0]), Way(places, tls, seconds(timeout), seconds(patience))
+    return _calls(addresses[0]), Way(places, tls, timeout_s, patience_s)
 
 
 def _calls(address: Address) -> "HttpCalls | LineCalls":

@@ -38,6 +38,8 @@ Overlap = Literal["allow", "skip", "queue_one"]
 
 WAIT_MS_MAX: Final = 60_000
 """The longest wait of one request."""
+SECONDS_MAX: Final = (1 << 32) - 1
+"""The longest duration; the daemon's bound as well."""
 PAGE_JOBS: Final = 1_000
 """So many jobs or topics are listed in one answer."""
 _UNITS_S: Final = MappingProxyType(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,29 @@ def test_output_that_is_not_read_is_no_failure_and_one_that_cannot_be_written_is
     shell = ["bash", "-c", 'exec "$@" >&-', "bash", executable(name), *words]
     done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (Exit.OUTPUT_FAILED, f"{told}Bad file descriptor\n")
+
+
+@pytest.mark.process
+def test_a_closed_standard_input_has_nothing_in_it() -> None:
+    words = [executable("delayd"), "put", "mail", "--url", "http://127.0.0.1:1"]
+    shell = ["bash", "-c", 'exec "$@" <&-', "bash", *words]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == Exit.UNREACHABLE
+    assert done.stderr.startswith("delayd: no delayd answers")
+
+
+@pytest.mark.process
+def test_what_the_encoding_of_a_locale_lacks_is_written_as_json_does() -> None:
+    program = (
+        "from delayd.cli.terminal import complete; complete(); print('\u00fc\u20ac\U0001f600')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert done.stdout == b"\xfc\\u20ac\\ud83d\\ude00\n"
 
 
 @pytest.mark.thorough

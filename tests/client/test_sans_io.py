@@ -1,5 +1,6 @@
 """The parsers are fed whole and byte by byte; what is written is one command or one request."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -7,6 +8,8 @@ from typing import Any, cast
 import pytest
 
 from delayd.client import (
+    AsyncClient,
+    Client,
     Invalid,
     KeyInvalid,
     NotOnThisProtocol,
@@ -256,6 +259,22 @@ def test_an_address_is_read(url: str, again: str) -> None:
 def test_another_address_is_refused_with_the_rule(url: str) -> None:
     with pytest.raises(ValueError, match="must be http://"):
         read_address(url)
+
+
+@pytest.mark.parametrize("scheme", ["http", "beanstalk"])
+@pytest.mark.parametrize("make", [Client, AsyncClient])
+def test_a_client_takes_no_timeout_or_patience_that_cannot_be(
+    make: type[Client | AsyncClient], scheme: str
+) -> None:
+    url = f"{scheme}://127.0.0.1:1"
+    for timeout in (0, -1, math.nan, math.inf, 1e10):
+        with pytest.raises(Invalid, match=r"^timeout: must be more than 0, up to 4294967295 s$"):
+            make(url, timeout=timeout)
+    for patience in (-1, math.nan, math.inf):
+        with pytest.raises(Invalid, match=r"^patience: must be from 0 to 4294967295 s$"):
+            make(url, patience=patience)
+    with pytest.raises(Invalid, match=r"^timeout: must be seconds"):
+        make(url, timeout="soon")
 
 
 def test_the_client_says_of_durations_what_the_daemon_says() -> None:

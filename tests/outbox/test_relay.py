@@ -92,6 +92,16 @@ def test_of_many_rows_that_failed_the_first_is_told_and_the_oldest_are_listed(
     assert "more" not in capsys.readouterr().err
 
 
+def test_a_row_that_failed_is_listed_on_a_line_whatever_is_in_it(
+    rig: OutboxRig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    insert(rig, topic="a\n1  all is well\x1b[31m")
+    rig.relays()
+    _print_failed(rig.relay()._table, as_json=False)
+    out = capsys.readouterr().out
+    assert (out.count("\n"), "\x1b" in out) == (1, False)
+
+
 def test_a_body_that_is_longer_than_memory_should_hold_is_not_read(
     rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
