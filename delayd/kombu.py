@@ -85,6 +85,12 @@ CHECK_S: Final = 1.0
 """How often a worker looks whether the daemon is late with an answer, without asking it anything. A
 loop of Celery without a timer wakes up as often, and sees a signal to stop then."""
 
+UNREADABLE: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
+"""What a body that Celery has not written may be answered with, by kombu and by Celery itself: an
+`expires` that is an object is an AttributeError, which ends the worker, and the next one."""
+
 _SCHEMES: Final = {"delayd": "beanstalk", "delayds": "beanstalks"}
 _TEXTS: Final = frozenset(("utf-8", "utf8", "us-ascii"))
 
@@ -338,15 +344,20 @@ class DelaydChannel(virtual.Channel):
             properties["delivery_tag"] = tag = f"{job.id}.{next(self._deliveries)}"
             properties["delivery_info"]["redelivered"] = (job.attempt or 1) > 1
             message = self.Message(payload, channel=self)
-        except (ValueError, TypeError, KeyError) as error:
-            logger.error(  # noqa: TRY400 - the traceback is ours, and the mistake is not
-                "job %d of topic %r is buried, since its body is no message of Celery: %s",
-                *(job.id, job.topic, error),
-            )
-            job.bury(priority=PRIORITY)
+        except UNREADABLE as error:
+            _bury(job, error)
             return None
         self.qos.append(tag, job, self._priority(payload))
         return message
+
+    def hand_over(self, message: Any, callback: Callable[[Any], object]) -> None:
+        """Give a message to its consumer; one that Celery cannot read would end every worker."""
+        try:
+            callback(message)
+        except UNREADABLE as error:
+            if (taken := self.qos.take(message.delivery_tag)) is None:
+                raise  # it was acknowledged, so this is about something else
+            _bury(taken[0], error)
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         if multiple:
@@ -592,7 +603,7 @@ class DelaydTransport(virtual.Transport):
                 return
             message = consumption.channel.delivered(job, no_ack=consumption.no_ack)
         if message is not None:
-            consumption.callback(message)
+            consumption.channel.hand_over(message, consumption.callback)
 
     def drain_events(self, connection: object, timeout: float | None = None) -> None:
         """Deliver what arrives, at least one message. Raises TimeoutError after so many seconds."""
@@ -630,7 +641,7 @@ class DelaydTransport(virtual.Transport):
             message = loads(self.daemon.get(job_id).body)
             message["headers"]["expires"] = LONG_AGO
             self.daemon.change(job_id, body=dumps(message, ensure_ascii=False), delay=0)
-        except (JobNotFound, ValueError, TypeError, KeyError):
+        except (JobNotFound, *UNREADABLE):
             return  # it was handed out meanwhile, or is no message
 
     # --- Bindings --------------------------------------------------------------------------------
@@ -717,6 +728,15 @@ def _binding_key(binding: Binding) -> str:
     return _exchange_key(binding.exchange) + hashlib.sha256(names.encode()).hexdigest()[:40]
 
 
+def _bury(job: Job | StreamedJob, error: Exception) -> None:
+    """Bury a job whose body is not what Celery writes."""
+    logger.error(
+        "job %d of topic %r is buried, since its body is no message of Celery: %s",
+        *(job.id, job.topic, error),
+    )
+    job.bury(priority=PRIORITY)
+
+
 def binding_of(body: bytes) -> Binding | None:
     """Return the binding of a job; None if it is none.
 
@@ -727,7 +747,7 @@ def binding_of(body: bytes) -> Binding | None:
     """
     try:
         binding = Binding(**loads(body))
-    except (ValueError, TypeError):
+    except UNREADABLE:
         return None
     return binding if all(isinstance(name, str) for name in binding[:3]) else None
 
@@ -785,7 +805,7 @@ def revoked_by(message: Mapping[str, Any]) -> list[str]:
     try:
         call = loads(body)
         ids = call["arguments"]["task_id"] if call["method"] == "revoke" else []
-    except (ValueError, TypeError, KeyError):
+    except UNREADABLE:
         return []
     return [ids] if isinstance(ids, str) else [each for each in ids if isinstance(each, str)]
 

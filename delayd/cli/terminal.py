@@ -147,7 +147,8 @@ def complete() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     codecs.register_error(ESCAPED, _escaped)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors=ESCAPED)
+        with contextlib.suppress(OSError):  # it was a file, and is a pipe now that cannot seek
+            sys.stdout.reconfigure(errors=ESCAPED)
     atexit.register(_discard_what_cannot_be_written)
 
 

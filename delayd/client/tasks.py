@@ -346,7 +346,7 @@ class Tasks(Generic[A, J]):
     def _read(self, job: Reserved[Any]) -> "_Call":
         try:
             body = job.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise NotATask("the body of the job is not JSON") from None
         name, arguments, named = (
             (body.get("task"), body.get("args", []), body.get("kwargs", {}))

@@ -119,6 +119,7 @@ def test_wrong_arguments_are_an_error_at_the_put(
     ("body", "words"),
     [
         (b"hello", "the body of the job is not JSON"),
+        (b"[" * 60_000, "the body of the job is not JSON"),
         ([1], 'the body of the job is not {"task": NAME'),
         ({"task": "mail", "args": {}}, 'the body of the job is not {"task": NAME'),
         ({"task": 7}, 'the body of the job is not {"task": NAME'),

@@ -363,6 +363,7 @@ def test_reservations_are_extended_before_and_while_a_message_runs(ours: Rig) ->
     [
         (b"hello", "this is no message of Dramatiq: "),
         ([], "this is no message of Dramatiq: "),
+        (b"[" * 60_000, "this is no message of Dramatiq: "),
         ({"options": None}, "this is no message of Dramatiq: options is None, and no dict"),
         ({"message_id": 7}, "this is no message of Dramatiq: message_id is 7, and no str"),
         ({"surprise": 7}, "this is no message of Dramatiq: "),

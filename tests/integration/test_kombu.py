@@ -261,13 +261,34 @@ def test_a_purge_takes_what_is_due_later_too_and_a_count_is_of_what_is_ready(
 def test_what_is_no_message_is_buried_and_the_next_is_delivered(
     client: Client, connection: Connection, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.put(queue, "[]")
+    wrong = ["[]", "[" * 60_000, '{"body": {"__type__": "uuid", "__value__": 5}}']
+    client.put_many(queue, [{"body": body} for body in wrong])
     client.put(queue, {"body": [[1], {}, {}], "headers": {"task": "t", "id": "1"}})
     worker = Worker(connection, Queue(queue))
     with caplog.at_level(logging.ERROR):
         assert worker.gets(1) == ["[[1], {}, {}]"]
     assert "is buried, since its body is no message of Celery: an object" in caplog.text
-    assert [job.text for job in client.dead_letters(queue)] == ["[]"]
+    assert [job.text for job in client.dead_letters(queue)] == wrong
+
+
+def test_a_message_that_the_consumer_cannot_read_is_buried_and_ends_no_worker(
+    client: Client, connection: Connection, queue: str
+) -> None:
+    for name in ("wrong", "right"):
+        publish(connection, queue, name)
+    got = []
+
+    def read(message: Any) -> None:  # noqa: ANN401 - one of kombu
+        got.append(message.payload)
+        if len(got) == 1:
+            None.tzinfo  # type: ignore[attr-defined]  # noqa: B018 - as Celery, of `expires` that is an object
+        message.ack()
+
+    with connection.Consumer(Queue(queue), on_message=read):
+        while len(got) < 2:
+            connection.drain_events(timeout=5)
+    assert len([*client.dead_letters(queue)]) == 1
+    assert got == ["wrong", "right"]
 
 
 def test_a_lost_connection_is_told_and_a_new_one_gets_the_messages(
