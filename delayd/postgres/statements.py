@@ -120,12 +120,14 @@ class Statements:
 
     @property
     def frames(self) -> str:
-        """Read the frames after the first and up to the second number."""
+        """Read the frames after the first and up to the second number.
+
+        Their bounds stand outside: within each part they would have the server sort all frames, in
+        files for which a full disk has no space, and not merge what the indexes have in order.
+        """
         fields = "SELECT sequence, epoch, payload FROM"
-        each = (
-            f"{fields} {table} WHERE sequence > $1 AND sequence <= $2" for table in self._frames
-        )
-        return f"{' UNION ALL '.join(each)} ORDER BY sequence"
+        each = " UNION ALL ".join(f"{fields} {table}" for table in self._frames)
+        return f"{fields} ({each}) frame WHERE sequence > $1 AND sequence <= $2 ORDER BY sequence"
 
     @property
     def ends(self) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import random
 import signal
 import socket
 import time
@@ -496,6 +497,21 @@ def test_a_daemon_that_was_fenced_cannot_empty_the_tables_of_its_successor(
             with pytest.raises(LogError, match="another daemon owns the log"):
                 old.log.begin_snapshot(6, 6).write(b"state")
             assert new.row('SELECT count(*), sum(snapshot) FROM "LOG".frame_0, "LOG".log') == (1, 0)
+
+
+def test_a_log_is_read_in_order_without_files_for_which_a_full_disk_has_no_space(
+    server: PostgresServer, rng: random.Random
+) -> None:
+    payloads = [rng.randbytes(7_000) for _ in range(120)]
+    with Rig(server) as rig:
+        rig.keep(*payloads)
+        name = rig.name
+    server.set(work_mem="512kB", temp_file_limit="0")
+    try:
+        with Rig(server, name) as again:
+            assert again.payloads == payloads
+    finally:
+        server.set(work_mem="", temp_file_limit="")
 
 
 def test_the_server_compresses_longer_frames_in_their_row(rig: Rig) -> None:
