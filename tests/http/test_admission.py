@@ -22,7 +22,7 @@ def spoken(rig: HttpRig, data: bytes, method: str = "POST") -> Client:
 
 
 def send_more(rig: HttpRig, client: Client, data: bytes) -> Client:
-    rig.loop.call_soon(client.protocol.data_received, data)
+    rig.loop.call_soon(client.connection.data_received, data)
     rig.settle()
     return client
 
@@ -111,14 +111,14 @@ def test_a_token_is_shown_by_its_scheme_in_any_case_and_nothing_else_is_one(
         for scheme in ("Bearer", "bearer", "BEARER", "Bearer  "):
             client = shown(rig, f"{scheme} {token}")
             assert client.the_answer.status == 200
-            assert not client.protocol.peer.is_unauthenticated
+            assert not client.connection.peer.is_unauthenticated
         for text in ("x", "dlyd_00000001_" + "\xff" * 43, "x" * 5_000):
             client = shown(rig, f"Bearer {text}")
             answer = client.the_answer
             assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
             assert answer.headers["www-authenticate"] == 'Bearer realm="delayd"'
             assert b"dlyd_00000001" not in answer.body
-            assert client.protocol.peer.is_unauthenticated
+            assert client.connection.peer.is_unauthenticated
 
 
 @pytest.mark.parametrize("becomes", ["UNAUTHORIZED", "FORBIDDEN"])

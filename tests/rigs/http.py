@@ -59,6 +59,7 @@ from delayd.schedules.opening import ScheduleOpener
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
+from tests.rigs import http_connections
 from tests.rigs.clock import START_MS, FakeClock
 from tests.rigs.commit import CrankedLoop
 from tests.rigs.log import HeldDisk
@@ -137,30 +138,18 @@ class SliceWatch:
         return self.looks * HTTP_SLICE_NS
 
 
-class Client(asyncio.Transport):
-    """One connection: what the daemon writes to, and whoever reads it."""
+class Client(http_connections.Client):
+    """One connection of the rig, and whoever reads its answers."""
 
     def __init__(self, guard: HttpConnections, peer: tuple[str, int]) -> None:
-        super().__init__({"peername": peer})
         admitted = guard.admit(peer, 0)
         assert isinstance(admitted, HttpConnection), admitted
-        self.protocol: Final = admitted
-        self.received = bytearray()
-        self.is_closed = False
-        """The daemon has closed it, or `hang_up` was called."""
+        super().__init__(admitted, peer, loop=guard.loop)
         self.is_found_gone = False
         """It has gone, which the daemon finds out when it writes."""
-        self.is_taking = True
-        """It takes what is written at once; else that waits until `take`."""
-        self._waiting = bytearray()
-        self._pauses_behind = 0
-        self._loop = guard.loop
-        self._is_ending = False
         self._methods: list[str] = []
         self._answers: list[Answer] = []
-        guard.loop.call_soon(self.protocol.connection_made, self)
-
-    # --- What a test does ------------------------------------------------------------------------
+        guard.loop.call_soon(admitted.connection_made, self)
 
     @property
     def answer(self) -> Answer | None:
@@ -178,92 +167,28 @@ class Client(asyncio.Transport):
     def say(self, method: str, data: bytes) -> None:
         """Send a whole request as it is."""
         self._methods.append(method)
-        self._loop.call_soon(self.protocol.data_received, data)
+        self._loop.call_soon(self.connection.data_received, data)
 
-    def send_no_more(self) -> None:
+    def say_no_more(self) -> None:
         """Close the sending side; what is still answered is received."""
         self._loop.call_soon(self._end_input)
 
     def _end_input(self) -> None:
-        if not self.protocol.eof_received():
+        if not self.connection.eof_received():
             self.close()
 
     def hang_up(self) -> None:
-        """Go away without a word; `settle` sees what follows."""
+        """Go away without a word; what it has not taken never arrives."""
+        del self.received[len(self.received) - self.unsent :]
         self.abort()
-
-    def take(self) -> None:
-        """Take what waits."""
-        self.received += self._waiting
-        self._waiting.clear()
-        if self.protocol.writing_paused:
-            self.protocol.resume_writing()
-        if self._is_ending and not self.is_closed:
-            self._is_ending = False
-            self._end(None)
-
-    # --- What the daemon does --------------------------------------------------------------------
 
     def write(self, data: Any) -> None:  # noqa: ANN401 (asyncio's signature)
         """Receive, or end as asyncio's transports do when the system refuses a write."""
-        assert not self.is_closed, "nothing is written to a closed transport"
         if self.is_found_gone:
-            self._end(ConnectionResetError())
-            return
-        if self.is_taking:
-            self.received += data
-            return
-        self._waiting += data
-        if len(self._waiting) > self._pauses_behind and not self.protocol.writing_paused:
-            self.protocol.pause_writing()
-
-    def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 (the same)
-        """Receive."""
-        self.write(b"".join(list_of_data))
-
-    def is_closing(self) -> bool:
-        """Whether it ends or has ended."""
-        return self._is_ending
-
-    def close(self) -> None:
-        """End, when all that was written is taken."""
-        if self._waiting:
-            self._is_ending = True
+            self._closing = True
+            self._loop.call_soon(self._lose, ConnectionResetError())
         else:
-            self._end(None)
-
-    def abort(self) -> None:
-        """End."""
-        if self._waiting:
-            self._is_ending = False
-            self._waiting.clear()
-        self._end(None)
-
-    def pause_reading(self) -> None:
-        """Requests are short here."""
-
-    def resume_reading(self) -> None:
-        """The same."""
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say from how much on, that is not taken, no more is to be written."""
-        assert high is not None
-        self._pauses_behind = high
-
-    def get_write_buffer_size(self) -> int:
-        """Tell how much was not taken."""
-        return len(self._waiting)
-
-    def _end(self, error: Exception | None) -> None:
-        if not self._is_ending:
-            self._is_ending = True
-            self._loop.call_soon(self._lose, error)
-
-    def _lose(self, error: Exception | None) -> None:
-        self.is_closed = True
-        self.protocol.connection_lost(error)
-
-    # --- Reading ---------------------------------------------------------------------------------
+            super().write(data)
 
     def _read(self) -> None:
         """Take whole answers off what was received."""

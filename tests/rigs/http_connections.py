@@ -39,16 +39,22 @@ class Client(asyncio.Transport):
     """The network side of one connection."""
 
     def __init__(
-        self, connection: HttpConnection, peer: object, sock: socket.socket | None = None
+        self,
+        connection: HttpConnection,
+        peer: object,
+        sock: socket.socket | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.extra: dict[str, object] = {"peername": peer, "socket": sock}
         super().__init__(self.extra)
         self.connection = connection
+        self._loop = loop or asyncio.get_running_loop()
         self.received = bytearray()
         self.unsent = 0
         self.takes = True
         self._reads = True
-        self._closed = False
+        self.is_closed = False
+        """The connection has ended."""
         self.was_aborted = False
         self._closing = False
         self._high = 0
@@ -65,7 +71,7 @@ class Client(asyncio.Transport):
         return self.unsent
 
     def write(self, data: Any) -> None:  # noqa: ANN401 (asyncio's signature)
-        assert not self._closed, "nothing is written to a closed transport"
+        assert not self.is_closed, "nothing is written to a closed transport"
         self.received += data
         if not self.takes:
             self.unsent += len(data)
@@ -86,18 +92,18 @@ class Client(asyncio.Transport):
         if not self._closing:
             self._closing = True
             if not self.unsent:
-                asyncio.get_running_loop().call_soon(self._lose, None)
+                self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        if not self._closed:
+        if not self.is_closed:
             self._closing = True
             self.was_aborted = True
             self.unsent = 0
-            asyncio.get_running_loop().call_soon(self._lose, None)
+            self._loop.call_soon(self._lose, None)
 
     def _lose(self, exc: Exception | None) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self.connection.connection_lost(exc)
 
     def pause_reading(self) -> None:
@@ -116,21 +122,21 @@ class Client(asyncio.Transport):
 
     async def take(self, count: int) -> None:
         """Take some of what waits."""
+        self.take_some(count)
+        await settle()
+
+    def take_some(self, count: int) -> None:
+        """The same, outside of a loop: what follows comes when that runs."""
         self.unsent -= min(count, self.unsent)
         if self._is_paused and self.unsent <= self._high // 4:
             self._is_paused = False
             self.connection.resume_writing()
         if self._closing and not self.unsent:
-            self._lose(None)
-        await settle()
+            self._loop.call_soon(self._lose, None)
 
     def is_read_from(self) -> bool:
         """Whether the connection wants more."""
         return self._reads
-
-    def is_closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self._closed
 
     async def send_no_more(self) -> None:
         """Close the sending side."""

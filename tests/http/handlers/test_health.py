@@ -107,7 +107,7 @@ def test_stats_of_thousands_of_topics_are_summed_in_slices() -> None:
 # --- The virtual clock ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["hang_up", "send_no_more"])
+@pytest.mark.parametrize("how", ["hang_up", "say_no_more"])
 def test_the_clock_stops_where_it_is_when_who_advances_it_goes(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

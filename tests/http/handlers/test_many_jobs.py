@@ -103,7 +103,7 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
         assert len(told) < jobs
 
 
-@pytest.mark.parametrize("how", ["hang_up", "send_no_more"])
+@pytest.mark.parametrize("how", ["hang_up", "say_no_more"])
 def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     with HttpRig(is_checked=False) as rig:
         bodies = [b"x"] * (40 * limits.TASK_STEP_JOBS)
@@ -141,7 +141,7 @@ def test_for_a_client_that_sends_no_more_it_is_not_begun(rig: HttpRig) -> None:
     client.say("DELETE", request("DELETE", f"{JOBS}?all=true"))
     rig.disk.hold()
     rig.settle()
-    client.send_no_more()
+    client.say_no_more()
     rig.settle()
     rig.disk.release()
     rig.settle()

@@ -70,7 +70,7 @@ def gone_before_the_answer(rig: HttpRig, how: str) -> None:
         rig.disk.release()
         client.hang_up()
     elif how == "while the answer waits to be taken":
-        client.is_taking = False
+        client.takes = False
         rig.disk.release()
         rig.settle()
         client.hang_up()
