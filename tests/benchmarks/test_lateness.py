@@ -76,6 +76,14 @@ class Rig:
     def offer(self, workers: int = 1, producers: int = 1) -> Offer:
         return Offer(self.loop, self, workers=workers, delay_ms=1_000, producers=producers)
 
+    def played(self, rate: float, seconds: float, **offer: int) -> Offer:
+        """Offer jobs at this rate for so long, and let all come."""
+        made = self.offer(**offer)
+        made.start(steadily(rate))
+        self.loop.run_for(seconds)
+        made.drain()
+        return made
+
     def turn(self, count: int = 1) -> None:
         left = iter((*[False] * count, True))
         self.loop.run(lambda _: next(left))
@@ -97,10 +105,7 @@ def late_ms(offer: Offer, first: float, last: float) -> Sequence[int]:
 
 
 def test_a_server_that_does_what_it_should_is_never_late(rig: Rig) -> None:
-    offer = rig.offer()
-    offer.start(steadily(100))
-    rig.loop.run_for(3)
-    offer.drain()
+    offer = rig.played(100, 3)
     verdict = offer.verdict(1, 4)
     assert max(late_ms(offer, 1, 4)) <= 2
     assert (verdict.early, verdict.lost, verdict.doubled) == (0, 0, 0)
@@ -108,11 +113,8 @@ def test_a_server_that_does_what_it_should_is_never_late(rig: Rig) -> None:
 
 
 def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
-    offer = rig.offer()
     rig.stalls_s = (2.0, 2.5)
-    offer.start(steadily(100))
-    rig.loop.run_for(5)
-    offer.drain()
+    offer = rig.played(100, 5)
     # The load goes on: the stall neither spreads nor thins it out.
     assert offer.offered == pytest.approx(500, abs=2)
     in_stall = late_ms(offer, 2.0, 2.5)
@@ -128,11 +130,8 @@ def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
 @pytest.mark.thorough
 def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: Rig) -> None:
     rig.room = 4_096
-    offer = rig.offer(workers=8)
     rig.stalls_s = (0.5, 3.5)
-    offer.start(steadily(200))
-    rig.loop.run_for(5)
-    offer.drain()
+    offer = rig.played(200, 5, workers=8)
     assert offer.offered == pytest.approx(1_000, abs=3)
     # Offered at 1 s, due at 2 s, read by the server at 3.5 s and so due there at 4.5 s.
     assert late_ms(offer, 2.0, 2.004)[0] == pytest.approx(2_500, abs=30)
@@ -141,12 +140,8 @@ def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: R
 
 
 def test_a_job_that_comes_before_it_is_due_is_early(rig: Rig) -> None:
-    offer = rig.offer()
     rig.server.fault, rig.server.is_odd = "is early", bool
-    offer.start(steadily(10))
-    rig.loop.run_for(2)
-    offer.drain()
-    verdict = offer.verdict(0, 9)
+    verdict = rig.played(10, 2).verdict(0, 9)
     assert verdict.early == len(verdict.lateness_s) > 0
     assert verdict.values()["early"] == verdict.early
 
@@ -164,13 +159,9 @@ def test_a_job_that_does_not_come_is_lost_and_late_until_it_is_given_up(rig: Rig
 
 
 def test_a_job_that_comes_twice_is_doubled(rig: Rig) -> None:
-    offer = rig.offer()
     rig.server.fault, rig.server.is_odd = "doubles", (4).__eq__
-    offer.start(steadily(10))
-    rig.loop.run_for(3)
-    offer.drain()
-    assert offer.verdict(0, 9).doubled == 1
-    assert offer.verdict(0, 9).lost == 0
+    verdict = rig.played(10, 3).verdict(0, 9)
+    assert (verdict.doubled, verdict.lost) == (1, 0)
 
 
 def test_a_job_that_nobody_offers_is_an_error(rig: Rig) -> None:

@@ -2,10 +2,13 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from benchmarks import line
+from benchmarks.accounts import Totals
+from benchmarks.actors import Book, Place
 from benchmarks.line import Line, UnexpectedReplyError, is_whole, statistic, whole_replies
 
 REPLIES = b"DELETED\r\nRESERVED 7 3\r\nabc\r\nDELETED\r\nRESERVED 12 3\r\nabc\r\n"
@@ -29,22 +32,24 @@ def test_a_statistic_is_found_by_its_whole_name() -> None:
     assert statistic(reply, b"current") is None
 
 
-def test_a_refused_put_is_found_and_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The other end of each `Line`."""
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(line, "connect", lambda _port: ours)
+    with ours, theirs:
+        yield theirs
+
+
+def test_a_refused_put_is_found_and_quoted(theirs: socket.socket) -> None:
     theirs.sendall(b"INSERTED 1\r\nOUT_OF_MEMORY\r\nINSERTED 2\r\n")
-    connection = Line(0)
     with pytest.raises(UnexpectedReplyError, match="OUT_OF_MEMORY"):
-        connection.put_all([b"put 0 0 60 1\r\nx\r\n"] * 3)
-    connection.close()
-    theirs.close()
+        Line(0).put_all([b"put 0 0 60 1\r\nx\r\n"] * 3)
 
 
 def test_more_commands_than_fit_the_buffers_are_sent_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
+    theirs: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = socket.socketpair()
-    monkeypatch.setattr(line, "connect", lambda _port: ours)
     monkeypatch.setattr(line, "TOGETHER", 2)
     heard: list[bytes] = []
 
@@ -59,5 +64,16 @@ def test_more_commands_than_fit_the_buffers_are_sent_in_turns(
     connection.put_all([b"x\r\n"] * 5)
     connection.close()
     thread.join()
-    theirs.close()
     assert heard == [b"x\r\nx\r\n", b"x\r\nx\r\n", b"x\r\n"]
+
+
+def test_a_delete_whose_answer_never_came_leaves_the_job_in_doubt(theirs: socket.socket) -> None:
+    """As the clients of a soak see it."""
+    theirs.sendall(b"USING t\r\nWATCHING 2\r\nWATCHING 1\r\n")
+    connection, place = Line(0, "t"), Place({}, Book(), threading.Event())
+    number = place.book.ledger.number()
+    place.book.ledger.acknowledged(number)
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises(ConnectionResetError):
+        place.end(number, lambda: connection.ask(b"delete 1\r\n") == b"DELETED\r\n")
+    assert place.book.ledger.totals() == Totals(acknowledged=1)
