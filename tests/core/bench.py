@@ -295,8 +295,8 @@ class Bench(EngineWorld):
     def fail(self, job_id: int, *, delay: float = 0, exhausted: int = 0, error: str = "") -> None:
         how: Any = {"delay_ms": round(delay * 1_000), "is_exhausted": bool(exhausted)}
         with self.as_client("push"):
-            self._held(attempts.fail_call, job_id, self._rig.now_ms, error=error, **how)
+            self._held(attempts.fail_call, job_id, error=error, **how)
 
     def give_back(self, job_id: int, **error: str) -> None:
         with self.as_client("push"):
-            self._held(attempts.give_back_call, job_id, self._rig.now_ms, **error)
+            self._held(attempts.give_back_call, job_id, **error)

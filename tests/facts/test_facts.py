@@ -43,9 +43,10 @@ RULES: Final = {
 def table(name: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each act of a table, and its outcomes in full."""
     for act, *outcomes in TABLES[name]:
+        row = " | ".join(outcomes)
         for short, whole in WORDS.items():
-            outcomes = [outcome.replace(short, whole) for outcome in outcomes]
-        yield act, outcomes
+            row = row.replace(short, whole)
+        yield act, row.split(" | ")
 
 
 def recorded(act: str, outcome: str, *, is_judged: bool = False) -> str:

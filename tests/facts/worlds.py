@@ -18,7 +18,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Iterable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -355,22 +355,18 @@ class EngineWorld:
         return jobs
 
     def _held(self, act: Callable[..., Any], job_id: Any, *args: Any, **options: Any) -> None:
-        self._do(act, self._worker, int(str(job_id).partition(":")[0]), *args, **options)
+        number = int(str(job_id).partition(":")[0])
+        self._do(act, self._worker, number, *args, now_ms=self._rig.now_ms, **options)
 
-    def ack(self, job_id: Any) -> None:
-        self._held(ack.delete, job_id, self._rig.now_ms)
-
-    def nack(self, job_id: Any, **options: Any) -> None:
-        self._held(attempts.nack, job_id, self._rig.now_ms, **options)
+    ack = partialmethod(_held, ack.delete)
+    nack = partialmethod(_held, attempts.nack)
+    touch = partialmethod(_held, reserving.touch)
 
     def release(self, job_id: Any, delay: float = 0, priority: int = 0) -> None:
-        self._held(attempts.release, job_id, priority, round(delay * 1_000), self._rig.now_ms)
+        self._held(attempts.release, job_id, priority, round(delay * 1_000))
 
     def bury(self, job_id: Any, priority: int = 0, error: str = "") -> None:
-        self._held(attempts.bury, job_id, priority, self._rig.now_ms, error)
-
-    def touch(self, job_id: Any) -> None:
-        self._held(reserving.touch, job_id, self._rig.now_ms)
+        self._held(attempts.bury, job_id, priority, error=error)
 
     def leave(self) -> None:
         self._do(sessions.close_session, self._worker, self._rig.now_ms)
@@ -418,11 +414,12 @@ class EngineWorld:
         due_from: float = 0,
         due_to: float = 10**12,
         group: str = "",
+        reason: str = "",
     ) -> Wanted:
         states = frozenset(each for each in State if each.name.lower() in state or not state)
         from_ms = self.now_ms + round(due_from * 1_000) if due_from else 0
         until_ms = self.now_ms + round(due_to * 1_000)
-        return Wanted(states, from_ms, until_ms, key_prefix, group=group.encode())
+        return Wanted(states, from_ms, until_ms, key_prefix, group=group.encode(), reason=reason)
 
     def jobs(self, topic: str, limit: int = 100, **which: Any) -> list[int]:
         wanted = self._wanted(**which)
@@ -438,11 +435,8 @@ class EngineWorld:
         bulk = partial(Bulk, name=topic, wanted=wanted, dry_run=is_dry)
         return int(self._do(lambda engine: self._pass(bulk(engine, action=action()))).done)
 
-    def kick_many(self, topic: str, **which: Any) -> int:
-        return self._bulk(topic, Action.kick, **which)
-
-    def cancel_many(self, topic: str, **which: Any) -> int:
-        return self._bulk(topic, Action.cancel, **which)
+    kick_many = partialmethod(_bulk, action=Action.kick)
+    cancel_many = partialmethod(_bulk, action=Action.cancel)
 
     def reschedule_many(self, topic: str, delay: float, **which: Any) -> int:
         return self._bulk(topic, lambda: Action.reschedule(round(delay * 1_000)), **which)
@@ -484,14 +478,10 @@ class EngineWorld:
         ]
 
     def redrive_group(self, topic: str, group: str) -> int:
-        return self._redriven(topic, Wanted(frozenset({State.BURIED}), group=group.encode()))
+        return self._bulk(topic, Action.kick, state="buried", group=group)
 
     def redrive_reason(self, topic: str, reason: str) -> int:
-        return self._redriven(topic, Wanted(frozenset({State.BURIED}), reason=reason_id(reason)))
-
-    def _redriven(self, topic: str, wanted: Wanted) -> int:
-        bulk = partial(Bulk, name=topic, wanted=wanted, action=Action.kick())
-        return int(self._do(lambda engine: self._pass(bulk(engine))).done)
+        return self._bulk(topic, Action.kick, state="buried", reason=reason_id(reason))
 
     def redrive(self, topic: str, most: int = 1_000) -> int:
         kicks = lambda engine: kick(engine, topic_named(engine, topic), most, self.now_ms)  # noqa: E731
@@ -530,14 +520,11 @@ class EngineWorld:
         outcome = schedule.progress.outcome or "none"
         return {**schedule_truth(self.engine, name, self.now_ms), "outcome": outcome}
 
-    def remove_schedule(self, name: str) -> None:
-        self._of_schedule("remove", name)
+    remove_schedule = partialmethod(_of_schedule, "remove")
+    resume_schedule = partialmethod(_of_schedule, "resume")
 
     def pause_schedule(self, name: str, note: str = "") -> None:
         self._of_schedule("pause", name, note)
-
-    def resume_schedule(self, name: str) -> None:
-        self._of_schedule("resume", name)
 
     def run_schedule(self, name: str) -> str:
         job_id, key, outcome = self._of_schedule("run_now", name)
@@ -651,8 +638,8 @@ class LineWorld:
         number = str(job_id).partition(":")[0]
         self._say(done, f"{word} {number}{rest}", by=self.worker)
 
-    def ack(self, job_id: Any) -> None:
-        self._held("DELETED", "delete", job_id)
+    ack = partialmethod(_held, "DELETED", "delete")
+    touch = partialmethod(_held, "TOUCHED", "touch")
 
     def nack(self, job_id: Any, error: str = "", **delay: float) -> None:
         if "priority" in delay:
@@ -665,26 +652,20 @@ class LineWorld:
     def bury(self, job_id: Any, priority: int = 0, error: str = "") -> None:
         self._held("BURIED", "bury", job_id, f" {priority}" + f" error={error}" * bool(error))
 
-    def touch(self, job_id: Any) -> None:
-        self._held("TOUCHED", "touch", job_id)
-
     def leave(self) -> None:
         self.worker.closes()
         self.worker, self._watched = self.rig.client(), {"default"}
 
-    def _named(self, done: str, word: str, which: tuple[Any, ...], rest: str = "") -> list[str]:
+    def _named(self, done: str, word: str, *which: Any, rest: str = "") -> list[str]:
         if len(which) > 1:
             word = {"kick-job": "kick-key"}.get(word, f"{word}-key")
         return self._say(done, " ".join(map(str, (word, *which))) + rest)
 
-    def cancel(self, *which: Any) -> None:
-        self._named("DELETED", "delete", which)
-
-    def kick(self, *which: Any) -> None:
-        self._named("KICKED", "kick-job", which)
+    cancel = partialmethod(_named, "DELETED", "delete")
+    kick = partialmethod(_named, "KICKED", "kick-job")
 
     def reschedule(self, *which: Any, delay: float) -> None:
-        self._named("RESCHEDULED", "reschedule", which, f" {delay}")
+        self._named("RESCHEDULED", "reschedule", *which, rest=f" {delay}")
 
     def change(self, *which: Any, **what: Any) -> None:
         if len(which) > 1:
@@ -694,7 +675,7 @@ class LineWorld:
         self._say("CHANGED", f"change {which[0]}{words}", body)
 
     def look(self, *which: Any) -> dict[str, Any]:
-        _, job_id, _, body = self._named("FOUND", "peek", which)
+        _, job_id, _, body = self._named("FOUND", "peek", *which)
         told = self._read(f"stats-job {job_id}")
         expected = truth(self.engine, int(job_id), self.now_ms)
         seconds = {"time-left": max(0, -(-expected["left"] // 1) - 1), "delay": expected["delay"]}
