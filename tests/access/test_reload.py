@@ -224,21 +224,18 @@ def test_no_line_of_the_log_repeats_a_token(settings: Config, told: Told, tmp_pa
     assert secret not in repr(entrance.authenticator.login(TEXT, PEER, 0))
 
 
+SOON = "the certificate expires soon"
+
+
 @pytest.mark.parametrize(
     ("until", "now", "sentence"),
     [
-        (
-            "2026-12-31",
-            "2025-12-31T23:59:59",
-            "the certificate is not valid yet: clients refuse it",
-        ),
-        ("2026-12-31", "2026-01-01T00:00:00", ""),
-        ("2026-12-31", "2026-12-17T00:00:00", ""),
-        ("2026-12-31", "2026-12-17T00:00:01", "the certificate expires soon"),
-        ("2026-12-31", "2026-12-31T00:00:00", "the certificate expires soon"),
-        ("2026-12-31", "2026-12-31T00:00:01", "the certificate has expired: clients refuse it"),
-        ("2026-01-02", "2026-01-01T16:00:00", ""),  # of a short-lived one it is the last third
-        ("2026-01-02", "2026-01-01T17:00:00", "the certificate expires soon"),
+        ("12-31", "2025-12-31T23:59:59", "the certificate is not valid yet: clients refuse it"),
+        *(("12-31", f"2026-{now}", "") for now in ("01-01T00:00:00", "12-17T00:00:00")),
+        *(("12-31", f"2026-{now}", SOON) for now in ("12-17T00:00:01", "12-31T00:00:00")),
+        ("12-31", "2026-12-31T00:00:01", "the certificate has expired: clients refuse it"),
+        ("01-02", "2026-01-01T16:00:00", ""),  # of a short-lived one it is the last third
+        ("01-02", "2026-01-01T17:00:00", SOON),
     ],
 )
 def test_a_certificate_that_clients_refuse_now_or_soon_is_warned_of_at_start_and_reload(
@@ -246,11 +243,13 @@ def test_a_certificate_that_clients_refuse_now_or_soon_is_warned_of_at_start_and
 ) -> None:
     Authority(tmp_path).files(
         not_before=dt.datetime(2026, 1, 1),  # noqa: DTZ001 (as trustme takes it)
-        not_after=dt.datetime.fromisoformat(until),
+        not_after=dt.datetime.fromisoformat(f"2026-{until}"),
     )
     now_ms = int(dt.datetime.fromisoformat(f"{now}+00:00").timestamp()) * 1_000
     where = f'certificate="{settings.tls_certificate}"'
-    expected = [f'warning {sentence} {where} from="2026-01-01T00:00:00Z" until="{until}T00:00:00Z"']
+    expected = [
+        f'warning {sentence} {where} from="2026-01-01T00:00:00Z" until="2026-{until}T00:00:00Z"'
+    ]
     entrance = AccessControl.open(settings, lambda: now_ms)
     entrance.warn(Listeners(), told.log)
     assert told.lines() == (expected if sentence else [])

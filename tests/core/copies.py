@@ -62,6 +62,8 @@ class Walk(Protocol):
 
     def step(self) -> None: ...
 
+    def settle(self) -> None: ...
+
 
 def taken_while(walk: Walk, steps_max: int) -> bytes:
     """A copy of what is there now, with steps of the walk between its slices."""
@@ -81,6 +83,7 @@ def copied_on_the_way(walk: Walk, steps_max: int) -> None:
     What it and the log behind it lead to is the state of now.
     """
     rig = walk.rig
+    walk.settle()
     rig.take_log()
     time_ms, frames = rig.time_ms, len(rig.log)
     expected, at_once = state(rig.engine), whole(rig.engine)

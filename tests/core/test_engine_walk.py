@@ -83,6 +83,10 @@ class Scan:
     def rig(self) -> EngineRig:
         return self.machine.rig
 
+    def settle(self) -> None:
+        """Sweep away what was cleared: a copy may begin."""
+        self.machine.sweep_all()
+
     def step(self) -> None:
         machine, rng = self.machine, self.rng
         while len(machine.sessions) < 4:

@@ -29,7 +29,7 @@ from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target
 from tests.core.check import check
-from tests.core.copies import copied_on_the_way, state
+from tests.core.copies import state
 from tests.rigs.engine import EngineRig, kick
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class FailingWalk:
             else:
                 assert job[0] in self.pushes.deadlines
 
-    def settle(self) -> None:
+    def end_calls(self) -> None:
         rng, now_ms = self.rng, self.rig.now_ms
         for job_id in [*self.pushes.deadlines][: rng.randrange(3)]:
             match rng.randrange(4):
@@ -263,12 +263,18 @@ class FailingWalk:
             *(self.leave, self.returns, self.kick, self.bury_waiting, self.reschedule),
             *(self.change_policy, self.delete),
             *(self.clear, self.sweep, self.put_keyed, self.put_keyed, self.set_clock),
-            *(self.push, self.push, self.settle, self.settle),
+            *(self.push, self.push, self.end_calls, self.end_calls),
         )
         with contextlib.suppress(JobNotFound, CapReached, JobAlreadyExists, TargetRefused):
             self.rng.choice(doings)()
         self.engine.take_deliveries()
         check(self.engine)
+
+    def settle(self) -> None:
+        """Sweep away what was cleared: a copy may begin."""
+        while not SnapshotCopy.can_begin(self.engine.store):
+            self.sweep()
+            self.rig.advance(self.rig.time_ms)
 
     def compare(self) -> None:
         """Play the log, and find what is there."""
@@ -298,19 +304,3 @@ def test_whatever_fails_the_log_leads_to_the_same_state(
         if step % 75 == 74:
             walk.restart()
             check(walk.engine)
-
-
-@pytest.mark.parametrize("slice_jobs", [512, 1, 2])
-@pytest.mark.walk(1, 50)
-def test_a_copy_judges_what_ran_out_by_the_policies_of_the_time_when_it_began(
-    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walk = FailingWalk(rng)
-    for _ in range(6 + number):
-        for _ in range(15):
-            walk.step()
-        while not SnapshotCopy.can_begin(walk.engine.store):
-            walk.sweep()
-            walk.rig.advance(walk.rig.time_ms)
-        copied_on_the_way(walk, steps_max=3)

@@ -16,6 +16,8 @@ from delayd.core.operations import tick
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import WHOLE, copied_on_the_way, small_pages, whole
 from tests.core.test_engine_walk import Scan
+from tests.core.test_retry_walk import FailingWalk
+from tests.core.test_wall_times_walk import ClockWalk
 from tests.rigs.engine import EngineRig, kinds_of
 
 
@@ -36,8 +38,22 @@ def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
     for _ in share(range(6)):
         for _ in range(rng.randrange(80)):
             walk.step()
-        walk.machine.sweep_all()
         copied_on_the_way(walk, steps_max=number)
+
+
+@pytest.mark.parametrize(("walks", "steps"), [(FailingWalk, 15), (ClockWalk, 1)])
+@pytest.mark.parametrize("slice_jobs", [512, 1, 2])
+@pytest.mark.walk(1, 50)
+def test_a_copy_judges_by_the_policies_and_the_clock_of_when_it_began(
+    walks: type[FailingWalk | ClockWalk], steps: int, slice_jobs: int, number: int,
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
+    walk = walks(rng)
+    for _ in range(6 + number):
+        for _ in range(steps):
+            walk.step()
+        copied_on_the_way(walk, steps_max=3)
 
 
 def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned(rig: EngineRig) -> None:

@@ -15,7 +15,6 @@ from delayd.core import wall_times
 from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.wall_clock import follow_wall
-from tests.core.copies import copied_on_the_way
 from tests.rigs.engine import EngineRig
 
 HOUR_MS: Final = 3_600_000
@@ -31,7 +30,7 @@ class Waiting:
     has_come: bool = False
 
 
-class Scan:
+class ClockWalk:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.tick_ms = rng.choice((1, 1, 7, 1000))
@@ -77,6 +76,10 @@ class Scan:
 
     def slice(self) -> None:
         self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 500, 3_000)))
+
+    def settle(self) -> None:
+        """Let nothing be under way: a copy may begin."""
+        self.rig.run(self.rig.time_ms)
 
     def everything(self) -> None:
         self.rig.run(self.rig.time_ms + self.rng.choice((0, 1, 2_000)))
@@ -141,7 +144,7 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     if number % 2:
         monkeypatch.setattr(wall_times, "WALL_STEPS_MAX", 2)
-    walk = Scan(rng)
+    walk = ClockWalk(rng)
     for step in range(200):
         walk.step()
         if step % 20 == 0:
@@ -152,16 +155,3 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
             walk.me = walk.rig.client()
     walk.everything()
     walk.rig.agree_with_the_log()
-
-
-@pytest.mark.parametrize("slice_jobs", [512, 1])
-@pytest.mark.walk(1, 40)
-def test_the_clock_is_set_during_a_copy(
-    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walk = Scan(rng)
-    for _ in range(3 + number):
-        walk.step()
-        walk.rig.run(walk.rig.time_ms)
-        copied_on_the_way(walk, steps_max=3)

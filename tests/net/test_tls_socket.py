@@ -358,9 +358,9 @@ def shows(rig: ServerRig, certificate: trustme.LeafCert | None) -> TlsClient:
     return client
 
 
-def test_without_a_certificate_of_the_authority_nobody_comes_in() -> None:
-    reasons = Refusals()
-    context = server_context(authority(), clients_of=trustme.CA())
+def test_only_a_certificate_of_the_authority_lets_in_and_allows_everything() -> None:
+    theirs, reasons = trustme.CA(), Refusals()
+    context = server_context(authority(), clients_of=theirs)
     with ServerRig(tls=context, refusals=reasons) as rig:
         for certificate in (None, authority().issue_cert(CLIENT_NAME)):
             client = shows(rig, certificate)
@@ -369,12 +369,6 @@ def test_without_a_certificate_of_the_authority_nobody_comes_in() -> None:
                 client.heard()
         assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
         assert not rig.clients
-
-
-def test_with_a_certificate_of_the_authority_everything_is_allowed() -> None:
-    theirs = trustme.CA()
-    context = server_context(authority(), clients_of=theirs)
-    with ServerRig(tls=context) as rig:
         client = shows(rig, theirs.issue_cert(CLIENT_NAME))
         assert asks(rig, client, PUT) == b"INSERTED 1\r\n"
         (served,) = rig.clients
