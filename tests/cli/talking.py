@@ -9,8 +9,6 @@
 Only the socket is missing: what the client asks goes to the API of `tests.rigs.http` as it is.
 """
 
-import errno
-import io
 import json
 import os
 import sys
@@ -38,13 +36,6 @@ class Terminal:
 
     def readline(self, _size: int = -1) -> str:
         return f"{self._answer}\n"
-
-
-class FullOutput(io.StringIO):
-    """Standard output that went into a file on a full disk."""
-
-    def flush(self) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Nowhere(Link):

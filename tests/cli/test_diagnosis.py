@@ -1,5 +1,4 @@
 import contextlib
-import json
 from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from delayd.client.results import Health, TopicInfo
 from delayd.config import Config, SyncPolicy
 from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
-from tests.cli.talking import Talk
 
 CONFIG: Final = Config(data_dir="/data", segment_bytes=1 << 28)
 DIRECTORY: Final = DirectoryFacts(
@@ -106,32 +104,6 @@ def _healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
 
 
-def test_the_exit_code_tells_whether_anything_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(["doctor"]) == Exit.OK
-    assert "\x1b" not in capsys.readouterr().out
-    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY._replace(files_max=16))
-    assert invoke(["doctor", "--json"]) == Exit.BAD_CONFIGURATION
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {row["level"] for row in rows} == {"ok", "wrong"}
-
-
-def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(talk: Talk) -> None:
-    def told() -> str:
-        (row,) = [
-            row
-            for row in talk.objects("doctor", "--url", "http://127.0.0.1:11301")
-            if row["subject"] == "the daemon"
-        ]
-        return f"{row['level']}: {row['said']}"
-
-    assert told() == "ok: takes jobs at http://127.0.0.1:11301"
-    talk.rig.engine.draining = True
-    assert told().startswith("warning: takes no jobs at http://127.0.0.1:11301")
-    assert "the daemon" not in talk.ok("doctor")
-
-
 @pytest.mark.thorough
 def test_the_daemon_is_asked_last_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -175,16 +147,3 @@ def test_a_daemon_that_is_asked_and_not_there_is_wrong(
     monkeypatch.setenv("DELAYD_URL", "http://127.0.0.1:1")
     assert invoke(["doctor"]) == Exit.BAD_CONFIGURATION
     assert "no delayd answers at http://127.0.0.1:1" in capsys.readouterr().out
-
-
-def test_the_directory_of_make_run_is_named_where_another_was_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("DELAYD_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "lock").touch()
-    invoke(["doctor"])
-    assert "-> delayd doctor --data-dir data\n" in capsys.readouterr().out
-    invoke(["doctor", "--data-dir", "data"])
-    assert "-> delayd doctor" not in capsys.readouterr().out

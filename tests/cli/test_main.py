@@ -145,6 +145,18 @@ def test_every_command_has_an_example_and_every_option_says_what_it_is_for() -> 
         assert not [option.name for option in options if not option.help], name
 
 
+def test_without_psycopg_commands_say_which_packages_they_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    for arguments in (["check", "postgresql://127.0.0.1:1/jobs"], ["schema"]):
+        assert invoke(["journal", *arguments]) == Exit.USAGE
+        error = capsys.readouterr().err
+        assert error == (
+            'delayd: a log in PostgreSQL needs more packages: pip install "delayd[postgres]"\n'
+        )
+
+
 # --- Sockets from systemd ------------------------------------------------------------------------
 
 

@@ -8,15 +8,18 @@ import shlex
 import socket
 import sys
 from ast import literal_eval
-from contextlib import ExitStack
+from base64 import b64decode
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from standardwebhooks.webhooks import Webhook
 
 from delayd.access.scopes import Scope
+from delayd.access.signing_secrets import Secrets
 from delayd.access.tokens import Tokens
 from delayd.core.throttle import PushBlock
 from delayd.exits import Exit
@@ -24,7 +27,9 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.schedules.definition import Definition
-from tests.binlog.binlogs import BURIED, READY, file_of, full
+from tests.access.secret_samples import text as secret_text
+from tests.binlog import binlogs
+from tests.binlog.binlogs import BURIED, READY, file_of
 from tests.cli.hook import Hook
 from tests.cli.journals import (
     SEGMENT_BYTES,
@@ -35,7 +40,8 @@ from tests.cli.journals import (
     fill_with_snapshot,
     flip,
 )
-from tests.cli.talking import FullOutput, Talk
+from tests.cli.talking import Talk
+from tests.cli.test_diagnosis import HEALTHY
 from tests.journal.journals import frame_ends
 from tests.rigs.written import Fact, covers, facts_of
 
@@ -61,6 +67,8 @@ class Typed:
         self.open: list[Callable[[], object]] = []
         """What `free` closes."""
         self.kept: dict[str, bytes] = {}
+        self.output: Callable[[], int] | None = None
+        """What opens the standard output of each command, where it is not looked at."""
 
     def step(self, step: str) -> None:
         step = re.sub(r"\$[a-z]+", lambda match: self.names.get(match[0], match[0]), step)
@@ -114,6 +122,21 @@ class Typed:
                 rig.ok("POST", f"/v1/topics/{topic}/jobs", {"jobs": bodies})
             case "hook":
                 self.answer_calls(*more.split(" ", 1))
+            case "hook_says":
+                self.hook.body = literal_eval(more).ljust(900, b"o")
+            case "signed":
+                headers, sample = self.hook.got[-1]
+                for secret in map(secret_text, map(int, more.split())):
+                    said = Webhook(secret).verify(sample, headers)
+                    assert said == {"sample": True, "sent_by": "delayd push test"}
+            case "knows":
+                file, token = more.split()
+                assert Tokens.load(file).find(token, NOW_MS / 1_000) is not None
+                assert token[-40:] not in Path(file).read_text()
+            case "signs":
+                file, name, *secrets = more.split()
+                keys = (b64decode(secret.removeprefix("whsec_")) for secret in secrets)
+                assert {*Secrets.load(file).keys((name,))} == {*keys}
             case "got":
                 covers(self.hook.got[-1][0], json.loads(more), self.names)
             case "calls":
@@ -147,8 +170,8 @@ class Typed:
             case "limit":
                 name, most = more.split()
                 self.patch.setattr(f"delayd.cli.{name}", int(most))
-            case "full":
-                self.patch.setattr("sys.stdout", FullOutput())
+            case "full" | "unread":
+                self.output = full if word == "full" else unread
             case "terminal":
                 self.talk.answers(more)
             case "wide":
@@ -167,6 +190,9 @@ class Typed:
                     (socket.AF_INET, socket.SOCK_STREAM, 6, "", (at, 1)) for at in more.split()
                 ]
                 self.patch.setattr(socket, "getaddrinfo", lambda *_, **_how: places)
+            case "machine":
+                found = HEALTHY._replace(**literal_eval(more))
+                self.patch.setattr("delayd.cli.machine.machine", lambda *_: found)
             case "watched":
                 self.patch.setattr("sys.stderr.isatty", lambda: True)
             case _:
@@ -203,7 +229,7 @@ class Typed:
             case "binlog":  # DIRECTORY TUBE
                 path.mkdir(exist_ok=True)
                 first, second = (
-                    full(number, b"x", more[0], state=number) for number in (READY, BURIED)
+                    binlogs.full(number, b"x", more[0], state=number) for number in (READY, BURIED)
                 )
                 (path / "binlog.1").write_bytes(file_of(first, second, zeros=100))
                 (path / "lock").touch()
@@ -253,8 +279,20 @@ class Typed:
         ends = zip("abcdefgh", frame_ends(content), strict=False)
         self.names |= {f"${letter}": str(end) for letter, end in ends}
 
+    def run(self, words: list[str]) -> tuple[int, str, str]:
+        if self.output is None:
+            return self.talk.run(*words)
+        with (
+            suppress(OSError),
+            os.fdopen(self.output(), "w") as stdout,
+            self.patch.context() as patch,
+        ):
+            patch.setattr("sys.stdout", stdout)
+            ran = self.talk.run(*words)
+        return ran
+
     def type(self, words: list[str], outcome: str) -> None:
-        code, *said = self.talk.run(*words)
+        code, *said = self.run(words)
         out, err = (COLOURS.sub("", text).replace(f"{Path.cwd()}/", "") for text in said)
         parts = outcome.split(" ; ") if outcome else []
         expected = Exit[parts.pop(0)] if parts and re.fullmatch("[A-Z_]+", parts[0]) else Exit.OK
@@ -286,6 +324,18 @@ class Typed:
                     covers(objects if isinstance(wanted, list) else objects[0], wanted, self.names)
                 case _:
                     raise AssertionError(f"no outcome: {part}")
+
+
+def full() -> int:
+    """The disk of it is full."""
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def unread() -> int:
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
 
 
 def lines_of(text: str) -> str:
