@@ -11,9 +11,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE
-from delayd.client import Client, DelaydError
 from delayd.testing.daemon import Daemon
-from tests import config_files
 from tests.access.samples import made, written
 from tests.line_client import LineClient
 from tests.pages import Reader, text_of
@@ -84,15 +82,3 @@ def test_no_token_is_ever_in_the_log(daemon: Daemon, tmp_path: Path) -> None:
     assert SECRET not in reloaded(daemon)
     daemon.stop()
     assert SECRET not in daemon.log()
-
-
-def test_a_user_of_a_unix_socket_who_is_on_no_list_is_told_once(tmp_path: Path) -> None:
-    line, http = tmp_path / "line", tmp_path / "http"
-    config = config_files.written(tmp_path, f"auth.unix_uids = [{os.getuid() + 1}]")
-    where = ("--line", f"unix:{line}", "--http", f"unix:{http}")
-    with daemon_of(tmp_path / "data", "--config", config, *where) as daemon:
-        for url in (f"unix:{line}", f"http+unix:{http}"):
-            with Client(url, patience=0) as client, pytest.raises(DelaydError):
-                client.topics()
-        assert daemon.log().count("a user of a unix socket was turned away") == 1
-        assert f"uid={os.getuid()} gid={os.getgid()}" in daemon.log()

@@ -22,20 +22,11 @@ def test_each_has_a_directory_of_its_own_that_is_removed_and_no_setting_of_anoth
             assert client.reserve().id == job_id
         with greenstalk.Client(second.address) as client, pytest.raises(greenstalk.NotFoundError):
             client.peek(job_id)
+        with pytest.raises(ClockStands):
+            first.advance(1)
         assert first.process.poll() is None
     assert first.process.poll() == second.process.poll() == Exit.OK
     assert not list(tmp_path.iterdir())
-
-
-def test_a_directory_of_the_callers_stays_and_what_is_in_it_is_there_again(tmp_path: Path) -> None:
-    with running_daemon(data_dir=tmp_path) as daemon:
-        with greenstalk.Client(daemon.address) as client:
-            client.put("hello")
-        with pytest.raises(ClockStands):
-            daemon.advance(1)
-        assert daemon.kill() < 0
-    with running_daemon(data_dir=tmp_path) as daemon, greenstalk.Client(daemon.address) as client:
-        assert client.reserve().body == "hello"
 
 
 def test_a_daemon_that_does_not_start_is_quoted() -> None:

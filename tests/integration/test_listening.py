@@ -82,19 +82,6 @@ def takes_a_job(path: Path) -> bool:
     return False
 
 
-def test_a_unix_socket_is_served_and_removed_in_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "line.sock"
-    command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")
-    with Daemon(command) as daemon, Client(daemon.listens_on) as client:
-        assert path.stat().st_mode & 0o777 == 0o660
-        put = client.put("mail", "hi")
-        daemon.kill()
-    assert path.exists()
-    with Daemon(command) as daemon, Client(f"unix:{path}") as client:
-        assert client.get(put.id).body == b"hi"
-    assert not path.exists()
-
-
 def test_a_socket_of_systemd_is_served_in_place_of_the_configured_one_and_waits_for_the_next_daemon(
     tmp_path: Path,
 ) -> None:

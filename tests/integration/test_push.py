@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +14,11 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.client import Client, Invalid
 from delayd.exits import Exit
-from delayd.testing.daemon import Daemon, DaemonNotStarted
-from tests.config_files import written
+from delayd.testing.daemon import Daemon
 from tests.faults.receiver import Receiver
 from tests.http_client import HTTP
 from tests.line_client import LineClient
-from tests.rigs.process import daemon_of, serve_command
+from tests.rigs.process import serve_command
 from tests.rigs.waiting import until
 
 ARRIVE_S_MAX: Final = 60.0
@@ -153,31 +151,6 @@ def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_al
         assert receiver.arrivals() == []
 
 
-def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(
-    tmp_path: Path,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as hangs, Receiver(tmp_path) as receiver:
-        url = f"http://127.0.0.1:{hangs.getsockname()[1]}/"
-        ports = f"{receiver.port},{hangs.getsockname()[1]}"
-        hangs_long = {"DELAYD_PUSH_PORTS": ports, "DELAYD_PUSH_TIMEOUT": f"{HANG_S}s"}
-        with delivering(tmp_path / "data", receiver, **hangs_long) as daemon:
-            with LineClient(daemon.address) as client:
-                send_to(client, "stuck", {"url": url})
-                client.ask("use stuck")
-                for _ in range(20):
-                    client.put(b"x")
-                taken = hangs.accept()[0]
-                assert client.ask("pause-tube stuck 3600") == "PAUSED"
-            assert daemon.stop() == Exit.OK, "and was not killed"
-            taken.close()
-        with delivering(tmp_path / "data", receiver, DELAYD_PUSH_PORTS=ports) as daemon:
-            with LineClient(daemon.address) as client:
-                send_to(client, "stuck", {"url": receiver.url})
-                assert client.ask("pause-tube stuck 0") == "PAUSED"
-            wait_for(receiver, 20)
-            assert {arrival.attempt for arrival in receiver.arrivals()} == {1}, "none had counted"
-
-
 def test_a_sink_that_never_ends_holds_up_neither_a_stop_nor_others(tmp_path: Path) -> None:
     info = tmp_path / "deaf-1.0.dist-info"
     info.mkdir()
@@ -234,17 +207,3 @@ def test_a_secret_that_becomes_another_topics_signs_no_call_of_this_one_any_more
         assert said in str(http.get(late.id).failure)
         assert client.stats()["current-jobs-buried"] == "1"
         assert len(receiver.arrivals()) == 2
-
-
-def test_what_the_configuration_says_of_targets_is_checked_at_the_start(tmp_path: Path) -> None:
-    file = written(
-        tmp_path,
-        '[topics.mail]\npush = { sink = "nothing" }\n'
-        '[topics.bulk]\npush = { url = "https://10.0.0.1/" }\n'
-        '[topics.hook]\npush = { url = "https://example.com/", secrets = ["unknown"] }\n',
-    )
-    with pytest.raises(DaemonNotStarted) as caught:
-        daemon_of(tmp_path / "data", "--config", file)
-    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
-    for said in ("sink 'nothing'", "10.0.0.1", "unknown"):
-        assert said in caught.value.log

@@ -1,4 +1,4 @@
-"""Schedules as a new user meets them: docs/schedules.md, and nights without a daemon."""
+"""Schedules of real daemons: nights without one, and those of the configuration."""
 
 import datetime as dt
 import time
@@ -15,14 +15,7 @@ from tests.client.worlds import http_url
 from tests.config_files import written
 from tests.faults.test_real_clock import WallClock
 from tests.http_client import HTTP
-from tests.pages import Reader, needs_curl
 from tests.rigs.process import serve_command, warnings_of
-
-
-@needs_curl
-def test_schedules_do_what_the_page_says(tmp_path: Path) -> None:
-    with running_daemon(*HTTP, clock="virtual") as daemon:
-        Reader(tmp_path, daemon).follow("schedules.md")
 
 
 def test_a_report_of_nights_without_the_daemon_comes_once_when_it_is_back(tmp_path: Path) -> None:

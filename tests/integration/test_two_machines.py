@@ -1,6 +1,5 @@
 """Two daemons and one PostgreSQL: the owner of the log serves, and the standby takes over."""
 
-import asyncio
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import subprocess
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,16 +18,11 @@ from urllib.request import urlopen
 import pytest
 
 from delayd.client import (
-    AsyncClient,
-    AsyncJob,
-    AsyncWorker,
     Client,
     ConnectionLost,
     Draining,
-    Job,
     NotNow,
     Unreachable,
-    Worker,
 )
 from delayd.exits import Exit
 from tests.http_client import HTTP, HttpClient
@@ -137,22 +130,6 @@ def test_a_standby_answers_its_health_and_takes_over_at_the_same_address(
     another = machines.standby(*HTTP)
     another.signal(signal.SIGTERM)
     assert another.process.wait(60) == Exit.OK
-
-
-def test_an_owner_that_was_paused_answers_nothing_any_more_and_ends(machines: Machines) -> None:
-    owner, standby = machines.owner(), machines.standby()
-    with client_of(owner) as client:
-        client.put(b"kept")
-        owner.signal(signal.SIGSTOP)
-        client.send(b"put 0 0 60 4\r\nlost\r\nreserve-with-timeout 0\r\nlist-tubes\r\n")
-        standby.wait_until(ready=READY)
-        owner.signal(signal.SIGCONT)
-        assert client.rest() == b""
-    assert owner.process.wait(60) == Exit.FENCED
-    assert b"owns the log by now" in owner.output()
-    with client_of(standby) as client:
-        assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nkept"
-        assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
 
 
 def test_replies_wait_while_the_database_is_away(
@@ -273,54 +250,6 @@ def test_haproxy_leads_to_the_owner_before_and_after_a_takeover(
         for client in (over_http, on_line):
             with pytest.raises(Draining):  # by the owner itself, whose workers go on
                 client.put("mail", "five")
-
-
-def test_workers_of_all_kinds_go_on_with_the_standby_when_the_owner_is_killed(
-    machines: Machines, tmp_path: Path
-) -> None:
-    """Over the line and over HTTP, with both addresses."""
-    ports = [(owner := machines.owner(*HTTP)), machines.standby(*HTTP)]
-    line, http = zip(*map(addresses_of, ports), strict=True)
-    done: list[str] = []
-
-    async def work_with_asyncio() -> None:
-        async with AsyncClient(line) as client:
-
-            async def handle(job: AsyncJob) -> None:
-                done.append(f"asyncio {job.text}")
-                if job.text == "last":
-                    worker.stop()
-
-            worker = AsyncWorker(client, "asyncio", handle, concurrency=4)
-            await worker.run()
-
-    def handle(job: Job) -> None:
-        done.append(f"threads {job.text}")
-
-    output = tmp_path / "done.txt"
-    command = (executable("delayd"), "work", "command", "--", "sh", "-c", 'cat >>"$0"', str(output))
-    environment = {**os.environ, "DELAYD_URL": ",".join(http)}
-    with (
-        Client(http) as client,
-        Client(line) as of_worker,
-        launch("delayd work", command, environment=environment),
-        ThreadPoolExecutor() as threads,
-    ):
-        worker = Worker(of_worker, "threads", handle, concurrency=4)
-        running = [threads.submit(worker.run), threads.submit(asyncio.run, work_with_asyncio())]
-        for body in ("first", "last"):
-            for topic in ("asyncio", "threads", "command"):
-                until_done(partial(client.put, topic, body))
-            deadline = time.monotonic() + 60
-            wanted = {f"asyncio {body}", f"threads {body}"}
-            while not (wanted.issubset(done) and output.exists() and body in output.read_text()):
-                assert time.monotonic() < deadline, (body, done)
-                time.sleep(0.02)
-            if body == "first":
-                owner.kill()
-        worker.stop()
-        for each in running:
-            each.result(60)
 
 
 def addresses_of(daemon: Server) -> tuple[str, str]:

@@ -7,7 +7,7 @@ ready, and 40 with HTTP, where it would take 80 and 450; it is the real one from
 on, with its own descriptors, variables and directory. `start` is `subprocess.Popen` for what cannot
 be forked: another command, an interpreter with flags or variables of its own, a tracer before the
 command. So what only a start from nothing does is proved where one of these is used, as in
-`test_stopping.py`, `test_optimized.py`, `test_packaging.py` and `test_readme.py` of `integration`.
+`test_stopping.py`, `test_optimized.py`, `test_packaging.py` and `test_guides.py` of `integration`.
 
 Each process has a parent of its own, which waits for it and tells how it ended:
 
