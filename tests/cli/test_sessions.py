@@ -120,27 +120,10 @@ class Typed:
                 topic, jobs = more.split()
                 bodies = [{"body": "x" * 50, "delay": "1d"}] * int(jobs)
                 rig.ok("POST", f"/v1/topics/{topic}/jobs", {"jobs": bodies})
-            case "hook":
-                self.answer_calls(*more.split(" ", 1))
-            case "hook_says":
-                self.hook.body = literal_eval(more).ljust(900, b"o")
-            case "signed":
-                headers, sample = self.hook.got[-1]
-                for secret in map(secret_text, map(int, more.split())):
-                    said = Webhook(secret).verify(sample, headers)
-                    assert said == {"sample": True, "sent_by": "delayd push test"}
-            case "knows":
-                file, token = more.split()
-                assert Tokens.load(file).find(token, NOW_MS / 1_000) is not None
-                assert token[-40:] not in Path(file).read_text()
-            case "signs":
-                file, name, *secrets = more.split()
-                keys = (b64decode(secret.removeprefix("whsec_")) for secret in secrets)
-                assert {*Secrets.load(file).keys((name,))} == {*keys}
-            case "got":
-                covers(self.hook.got[-1][0], json.loads(more), self.names)
-            case "calls":
-                assert len(self.hook.got) == int(more)
+            case "hook" | "hook_says" | "signed" | "got" | "calls":
+                self.be_called(word, more)
+            case "knows" | "signs":
+                self.look_at_entries(word, *more.split())
             case "jobs":
                 assert sorted(job for job in range(1, 99) if rig.engine.store.jobs.get(job)) == [
                     *map(int, more.split())
@@ -151,6 +134,35 @@ class Typed:
                 covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
             case _:
                 self.arrange_process(word, more)
+
+    def be_called(self, word: str, more: str) -> None:
+        """Be a receiver of calls, or look at those that came."""
+        match word:
+            case "hook":
+                self.answer_calls(*more.split(" ", 1))
+            case "hook_says":
+                self.hook.body = literal_eval(more).ljust(900, b"o")
+            case "signed":
+                headers, sample = self.hook.got[-1]
+                for secret in map(secret_text, map(int, more.split())):
+                    said = Webhook(secret).verify(sample, headers)
+                    assert said == {"sample": True, "sent_by": "delayd push test"}
+            case "got":
+                covers(self.hook.got[-1][0], json.loads(more), self.names)
+            case "calls":
+                assert len(self.hook.got) == int(more)
+
+    def look_at_entries(self, word: str, file: str, *more: str) -> None:
+        """Look at a file of tokens or secrets as a daemon does."""
+        match word:
+            case "knows":
+                (token,) = more
+                assert Tokens.load(file).find(token, NOW_MS / 1_000) is not None
+                assert token[-40:] not in Path(file).read_text()
+            case "signs":
+                name, *secrets = more
+                keys = (b64decode(secret.removeprefix("whsec_")) for secret in secrets)
+                assert {*Secrets.load(file).keys((name,))} == {*keys}
 
     def arrange_process(self, word: str, more: str) -> None:
         """What the command finds: its streams and variables, the clock, other bounds."""

@@ -60,6 +60,7 @@ def test_groups_chains_chords_and_retries(tasks: ModuleType) -> None:
 
 
 def test_control_inspect_and_events(app: Celery, project: Project, tasks: ModuleType) -> None:
+    until(lambda: app.control.ping(timeout=1, limit=1))  # it is there
     (worker,) = app.control.ping(timeout=5, limit=1)
     (name,) = worker
     assert app.control.inspect([name], timeout=5).active_queues()[name][0]["name"] == "celery"
