@@ -48,7 +48,7 @@ from delayd.client import (
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.jobs import described
 from delayd.client.limits import BATCH_JOBS_MAX
-from delayd.client.values import Duration, PutOptions
+from delayd.client.values import SECONDS_MAX, Duration, PutOptions
 
 try:
     import dramatiq
@@ -363,6 +363,7 @@ class DelaydConsumer(DramatiqConsumer):
             return None
         eta_ms = message.options.pop("eta", None)  # another broker's workers would hold it so long
         if isinstance(eta_ms, int | float) and (delay_s := eta_ms / 1_000 - time.time()) > 0:
+            delay_s = min(delay_s, SECONDS_MAX)  # else it would be refused, and come again at once
             self._end(job, functools.partial(job.nack, delay=delay_s, counts=False))
             return None
         return DelaydMessage(message, job)

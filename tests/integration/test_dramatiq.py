@@ -410,6 +410,16 @@ def test_a_message_of_another_broker_waits_in_the_daemon_until_it_is_due(
     assert due.timestamp() * 1_000 >= later.options["eta"]
 
 
+def test_a_message_whose_eta_is_beyond_all_delays_holds_up_no_other(ours: Rig) -> None:
+    ran: list[str] = []
+    actor, now_us = ours.actor(ran.append), time.time() * 1_000_000
+    ours.broker.enqueue(actor.message_with_options(args=("in microseconds",), eta=now_us))
+    actor.send("next")
+    with ours.working():
+        until(lambda: [state for state, _ in ours.states()] == ["delayed"])
+    assert ran == ["next"]
+
+
 # --- A message that is enqueued again while it is in hand ----------------------------------------
 
 
