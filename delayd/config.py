@@ -85,7 +85,7 @@ ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
-_OF_OTHERS: Final = "DELAYD_(URL|TOKEN|TOKEN_FILE|CA_FILE|OUTBOX_URL|COMPILED|JOB_[A-Z]+)"
+_OF_OTHERS: Final = "DELAYD_(URL|TOKEN|(TOKEN|CA|CERT|KEY)_FILE|OUTBOX_URL|COMPILED|JOB_[A-Z]+)"
 """For commands that talk to a daemon, of `delayd work` for what it runs, and for the installation;
 not for the daemon."""
 

@@ -105,9 +105,23 @@ OPTIONS: Final = (
         type=click.Path(exists=True, dir_okay=False),
         help="The authority of the daemon's certificate, as PEM. [env: DELAYD_CA_FILE]",
     ),
+    click.option(
+        "--cert-file",
+        metavar="FILE",
+        envvar="DELAYD_CERT_FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A certificate to show to the daemon, as PEM. [env: DELAYD_CERT_FILE]",
+    ),
+    click.option(
+        "--key-file",
+        metavar="FILE",
+        envvar="DELAYD_KEY_FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Its private key, if that is in another file. [env: DELAYD_KEY_FILE]",
+    ),
 )
 
-WHERE: Final = ("url", "line", "token_file", "ca_file")
+WHERE: Final = ("url", "line", "token_file", "ca_file", "cert_file", "key_file")
 """Their names, as `client` takes them."""
 
 EXITS: Final = (
@@ -151,6 +165,8 @@ def client(
     line: str | None,
     token_file: object = None,
     ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
     patience_s: float = PATIENCE_S,
     answer_s: float = ANSWER_S,
 ) -> "Client":
@@ -158,7 +174,7 @@ def client(
     from delayd.client.sync import Client
 
     where = url_of(url, line)
-    tls = context(ca_file)
+    tls = context(ca_file, cert_file, key_file)
     try:
         return Client(
             where, token=token(token_file), tls=tls, timeout=answer_s, patience=patience_s
@@ -214,19 +230,28 @@ def seen() -> str:
     return " that this token may see" if has_token() else ""
 
 
-def context(ca_file: str | None) -> "ssl.SSLContext | None":
-    """Return a context that trusts this authority; None: the system's own."""
-    if ca_file is None:
+def context(
+    ca_file: str | None, cert_file: str | None = None, key_file: str | None = None
+) -> "ssl.SSLContext | None":
+    """Return a context that trusts this authority, and shows this certificate; None: neither."""
+    if cert_file is None and key_file is not None:
+        raise CommandFailed(Exit.USAGE, "--key-file is for the certificate of --cert-file")
+    if ca_file is None and cert_file is None:
         return None
-    import ssl
-
     from delayd.bounded_files import must_be_file
+    from delayd.net.tls import client_context, no_passphrase
 
+    rule = f"{ca_file} is not a certificate"
     try:
-        must_be_file(ca_file)
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise CommandFailed(Exit.USAGE, f"{ca_file} is not a certificate: {error}") from None
+        for file in filter(None, (ca_file, cert_file, key_file)):
+            must_be_file(file)
+        found = client_context(ca_file)
+        if cert_file is not None:
+            rule = f"{cert_file} is no certificate with its key, or --key-file is to name that"
+            found.load_cert_chain(cert_file, key_file, password=no_passphrase)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(Exit.USAGE, f"{rule}: {error}") from None
+    return found
 
 
 @contextlib.contextmanager
@@ -339,7 +364,7 @@ def hint_at_tls(error: DelaydError) -> str:
     if is_closed and re.search(r" (http|beanstalk)://", text):
         return "if it wants TLS, its url begins with https:// or beanstalks://"
     if "certificate required" in text or (is_closed and re.search(r" (https|beanstalks)://", text)):
-        return "if it has tls.client_ca, it wants a certificate, which no command can show"
+        return "if it has tls.client_ca, it wants a certificate: --cert-file FILE --key-file FILE"
     return ""
 
 

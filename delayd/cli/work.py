@@ -142,7 +142,10 @@ def where(params: Mapping[str, Any]) -> dict[str, str]:
     found = {
         URL_VARIABLE: url_of(params["url"], params["line"]),
         "DELAYD_TOKEN_FILE": file and os.path.abspath(file.name),
-        "DELAYD_CA_FILE": params["ca_file"] and os.path.abspath(params["ca_file"]),
+        **{
+            f"DELAYD_{name.upper()}": params[name] and os.path.abspath(params[name])
+            for name in ("ca_file", "cert_file", "key_file")
+        },
     }
     return {name: value for name, value in found.items() if value}
 

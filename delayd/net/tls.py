@@ -125,7 +125,7 @@ def renew(context: ssl.SSLContext, files: CertificateFiles) -> None:
 
 def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
-        context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
+        context.load_cert_chain(files.certificate, files.key, password=no_passphrase)
     except (OSError, ValueError) as error:
         setting, rule = f"tls.certificate = {files.certificate}", CERTIFICATE_RULE
         if files.key is None:
@@ -135,8 +135,8 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
         raise CertificateInvalid([f"{setting}: {_reason(error, rule)}"]) from None
 
 
-def _no_passphrase() -> str:
-    # Without this OpenSSL would ask at the terminal, and the daemon would wait.
+def no_passphrase() -> str:
+    """Raise ValueError where OpenSSL would ask at the terminal, and wait."""
     raise ValueError("must hold a private key without a passphrase")
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,12 +12,14 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE
-from delayd.testing.daemon import Daemon
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.access.handshakes import Authority
 from tests.access.samples import made, written
 from tests.line_client import LineClient
 from tests.pages import Reader, text_of
 from tests.rigs.process import daemon_of, token_flags
 from tests.rigs.waiting import until
+from tests.servers import executable
 
 TEXT, ENTRY = made(1)
 SECRET: Final = TEXT[-43:]
@@ -82,3 +85,26 @@ def test_no_token_is_ever_in_the_log(daemon: Daemon, tmp_path: Path) -> None:
     assert SECRET not in reloaded(daemon)
     daemon.stop()
     assert SECRET not in daemon.log()
+
+
+def test_a_command_shows_its_certificate_where_the_daemon_wants_one_and_so_does_what_it_runs(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    files = authority.files("127.0.0.1")
+    config = tmp_path / "tls.toml"
+    config.write_text(
+        "line.tls = true\nhttp.tls = true\n[tls]\n"
+        f'certificate = "{files.certificate}"\nkey = "{files.key}"\n'
+        f'client_ca = "{authority.path}"\n'
+    )
+    with running_daemon("--config", str(config), "--http", "127.0.0.1:0") as daemon:
+        where = ["--url", f"https://{daemon.http_listens_on}", "--ca-file", "ca.pem"]
+        where += ["--cert-file", "cert.pem", "--key-file", "key.pem"]
+
+        def said(*words: str) -> str:
+            return subprocess.check_output([executable("delayd"), *words], cwd=tmp_path, text=True)
+
+        assert said("put", "mail", "x", *where) == "1\n"
+        ran = [executable("delayd"), "put", "next", "x"]
+        assert said("work", "mail", *where, "--drain", "--", *ran) == "2\n"
