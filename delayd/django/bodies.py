@@ -194,7 +194,7 @@ def _task(path: str) -> AnyTask:
         task = import_string(path)
     except ImportError as error:
         raise NotATask(f"there is no task {path!r:.200}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it may name a program, such as `unittest.__main__`
         raise NotATask(f"task {path!r:.200} cannot be imported: {error!r:.500}") from error
     if not isinstance(task, Task):
         raise NotATask(f"{path!r:.200} is no task: decorate the function with @task")

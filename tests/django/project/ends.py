@@ -1,0 +1,3 @@
+"""A program: its import ends the process."""
+
+raise SystemExit(3)
