@@ -24,7 +24,7 @@ from delayd.journal.errors import JournalVersion
 from delayd.journal.format import END_NAME, FORMAT_VERSION
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SNAPSHOT_VERSION
-from tests.faults.bytes_of_a_log import pushed_in_every_way, recovered, snapshots_of
+from tests.faults.bytes_of_a_log import recovered, snapshots_of
 from tests.faults.conftest import Runs
 from tests.faults.parts import seen_in
 from tests.journal.journals import DIRECTORY, contents_of
@@ -107,7 +107,7 @@ def test_what_a_newer_version_wrote_is_refused_untouched(which: str, runs: Runs)
 
 def test_an_older_delayd_knows_all_files_but_one_and_needs_not_that_one(runs: Runs) -> None:
     """T-U1: so its advice to move that away costs no job; docs/sizing.md says the same."""
-    disk, _ = snapshots_of(TURNS, pushed_in_every_way)
+    disk, _ = snapshots_of(TURNS)
     whole, journal = recovered(disk)
     time_ms = whole.store.time_ms
     journal.append(b"", time_ms, time_ms)
@@ -127,7 +127,7 @@ def write_golden() -> None:
     """Write the directory of this version, which must not be there yet."""
     home = GOLDEN / NAME
     home.mkdir(parents=True)
-    disk, _ = snapshots_of(TURNS, pushed_in_every_way)
+    disk, _ = snapshots_of(TURNS)
     for name, content in contents_of(disk).items():
         (home / name).write_bytes(content)
     engine, _ = recovered(disk)

@@ -1,11 +1,12 @@
 """T-W: daemons that deliver and receivers of deliveries, both killed at any moment."""
 
+import itertools
 import json
 import random
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,46 +46,28 @@ Jobs = dict[str, Job]
 """All that were acknowledged, by what their bodies say."""
 
 
-class Producer(threading.Thread):
-    """Puts jobs and cancels some, until the daemon goes away."""
+def produce(daemon: Daemon, jobs: Jobs, rng: random.Random, prefix: str) -> None:
+    """Put jobs and cancel some, until the daemon goes away."""
+    with suppress(OSError, EOFError, ValueError), LineClient(daemon.address) as client:
+        client.ask(f"use {TUBE}")
+        for number in itertools.count(1):
+            put_and_maybe_cancel(client, jobs, rng, f"{prefix}-{number}")
+            time.sleep(rng.uniform(0.0, 0.01))
 
-    def __init__(self, daemon: Daemon, jobs: Jobs, rng: random.Random, name: str) -> None:
-        super().__init__(daemon=True)
-        self._address = daemon.address
-        self._jobs = jobs
-        self._rng = rng
-        self._prefix = name
-        self._ends = threading.Event()
 
-    def end(self) -> None:
-        self._ends.set()
-        self.join()
-
-    def run(self) -> None:
-        try:
-            with LineClient(self._address) as client:
-                client.ask(f"use {TUBE}")
-                number = 0
-                while not self._ends.is_set():
-                    number += 1
-                    self._put(client, f"{self._prefix}-{number}")
-                    time.sleep(self._rng.uniform(0.0, 0.01))
-        except (OSError, EOFError, ValueError):
-            pass  # the daemon was killed
-
-    def _put(self, client: LineClient, name: str) -> None:
-        delay_ms = self._rng.choice((0, 50, 300))
-        put_ms = now_ms()
-        answer = client.ask(f"put 0 {delay_ms / 1_000} 60", name.encode())
-        if not answer.startswith("INSERTED "):
-            return
-        job = self._jobs[name] = Job(put_ms, delay_ms)
-        if self._rng.random() < 0.2:
-            job.is_unsure = True
-            answer = client.ask(f"delete {answer.split()[1]}")
-            job.is_unsure = not answer  # killed before it could tell
-            if answer == "DELETED":
-                job.cancelled_s = time.time()
+def put_and_maybe_cancel(client: LineClient, jobs: Jobs, rng: random.Random, name: str) -> None:
+    delay_ms = rng.choice((0, 50, 300))
+    put_ms = now_ms()
+    answer = client.ask(f"put 0 {delay_ms / 1_000} 60", name.encode())
+    if not answer.startswith("INSERTED "):
+        raise EOFError
+    job = jobs[name] = Job(put_ms, delay_ms)
+    if rng.random() < 0.2:
+        job.is_unsure = True
+        answer = client.ask(f"delete {answer.split()[1]}")
+        job.is_unsure = not answer  # killed before it could tell
+        if answer == "DELETED":
+            job.cancelled_s = time.time()
 
 
 @contextmanager
@@ -156,13 +139,10 @@ def deliver_and_kill(
     data: Path, receiver: Receiver, jobs: Jobs, rng: random.Random, name: str
 ) -> None:
     """One life of a daemon, in which the receiver may be killed and come back."""
-    with delivering(data, receiver) as daemon:
-        producers = [
-            Producer(daemon, jobs, random.Random(rng.random()), f"{name}-{number}")
-            for number in range(3)
-        ]
-        for producer in producers:
-            producer.start()
+    with ThreadPoolExecutor() as producers, delivering(data, receiver) as daemon:
+        for number in range(3):
+            each = random.Random(rng.random())
+            producers.submit(produce, daemon, jobs, each, f"{name}-{number}")
         put = len(jobs)
         time.sleep(rng.uniform(0.1, 0.6))
         until(lambda: len(jobs) > put + JOBS_MIN)
@@ -172,5 +152,3 @@ def deliver_and_kill(
             receiver.start()
             time.sleep(rng.uniform(0.0, 0.3))
         daemon.kill()
-        for producer in producers:
-            producer.end()
