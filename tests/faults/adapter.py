@@ -130,22 +130,6 @@ class Errands:
         self.is_asked = does_sync
 
 
-class NoThreads:
-    """Stands for `threading` where nobody is to be started."""
-
-    class Thread:
-        """Is never run."""
-
-        def __init__(self, **_what: object) -> None:
-            pass
-
-        def start(self) -> None:
-            pass
-
-        def join(self) -> None:
-            pass
-
-
 class SteppedLog(FileLog):
     """A log in files whose syncs elsewhere end when `run_sync` is called."""
 
@@ -324,7 +308,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.commit, "monotonic_ns", syncing_ns),
         (delayd.journal.file_log, "monotonic_ns", syncing_ns),
         (delayd.journal.file_space, "monotonic_ns", syncing_ns),
-        (delayd.journal.file_log, "threading", NoThreads),
+        (delayd.journal.file_log, "threading", mock.Mock()),
         (delayd.snapshots, "_ASK_NS", 20 * NS_PER_MS),
         (delayd.snapshots, "SNAPSHOT_RETRY_MS_MIN", 50),
         (delayd.snapshots, "SNAPSHOT_SLICE_JOBS", 8),

@@ -14,7 +14,7 @@ what the standby has. The next commit is replicated after it. Frames and rows ar
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 from delayd.postgres.connection import Prepared, Row, Value
 from delayd.postgres.errors import DatabaseLost, StatementFailed
@@ -289,16 +289,6 @@ class Fate(NamedTuple):
 USUAL: Final = Fate()
 
 
-class Fates(Protocol):
-    """Draws them."""
-
-    def fate(self, name: str) -> Fate:
-        """Of a statement of that name."""
-
-    def replicated_ns(self) -> int:
-        """How long it takes until the standby has a commit."""
-
-
 class Job(NamedTuple):
     """A statement that is being carried out."""
 
@@ -311,7 +301,8 @@ class Job(NamedTuple):
 class Database:
     """Primary and standby."""
 
-    def __init__(self, stage: Stage, fates: Fates, rules: Rules, identity: bytes) -> None:
+    def __init__(self, stage: Stage, fates: Any, rules: Rules, identity: bytes) -> None:
+        """`fates` draws what becomes of each statement, and how long the standby takes."""
         self.stage = stage
         self.fates = fates
         self.rules = rules
@@ -585,17 +576,8 @@ class SimulatedPlace:
         """What the row says of the owner."""
         return self.address
 
-    def differences(self, _owners: str) -> list[str]:
-        """All daemons have the same settings."""
+    def prepare(self, *_what: object) -> list[object]:
+        """There are tables, with good settings, and those of all daemons are the same."""
         return []
 
-    def losses(self, _connection: object) -> list[object]:
-        """It has good settings."""
-        return []
-
-    def findings(self, _connection: object, _news: object) -> list[object]:
-        """It has good settings."""
-        return []
-
-    def prepare(self, *_what: object) -> None:
-        """There are tables."""
+    differences = losses = findings = prepare

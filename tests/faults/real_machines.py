@@ -16,12 +16,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.faults.real_network import Link, Network
 from tests.line_client import Address, LineClient
 from tests.postgres_server import USER, PostgresServer
+from tests.rigs.waiting import until
 from tests.servers import HOST, READY, Server, free_port, launch
 
 SEGMENT_BYTES: Final = "256KiB"
@@ -67,8 +68,7 @@ class Machine:
     def end(self) -> None:
         """Kill it if it runs."""
         if self.process is not None:
-            if self.is_running:
-                self.process.kill()
+            self.process.kill()
             self.process.stop()
             self.process = None
 
@@ -109,34 +109,27 @@ class Machines:
     def start(self, name: str) -> Machine:
         """Start a daemon, and wait until it serves or stands by."""
         machine = self.launch(name)
-        self.wait_for(lambda: self.is_up(machine), machine)
+        until(lambda: self.is_up(machine), seen=machine.output)
         return machine
 
     def owner(self) -> str:
         """Wait until a daemon answers; return its name."""
-        until_s = time.monotonic() + WAIT_S_MAX
-        while True:
-            for machine in self.all.values():
-                if _answers(machine.address):
-                    return machine.name
-            assert time.monotonic() < until_s, [each.output() for each in self.all.values()]
-            time.sleep(POLL_S)
+        answering: list[str] = []
+
+        def is_there() -> bool:
+            answering.extend(name for name, each in self.all.items() if _answers(each.address))
+            return bool(answering)
+
+        until(is_there, seen=self.outputs)
+        return answering[0]
+
+    def outputs(self) -> list[str]:
+        return [each.output() for each in self.all.values()]
 
     def is_up(self, machine: Machine) -> bool:
         assert machine.is_running, machine.output()
         said = machine.output()
         return "standing by" in said or READY.search(said.encode()) is not None
-
-    @staticmethod
-    def wait_for(is_so: Callable[[], bool], machine: Machine) -> None:
-        """Wait until this is so. Fails with what the machine said."""
-        until_s = time.monotonic() + WAIT_S_MAX
-        while not is_so():
-            if time.monotonic() > until_s and machine.is_running:
-                machine.signal(signal.SIGABRT)
-                machine.code()
-            assert time.monotonic() < until_s, machine.output()
-            time.sleep(POLL_S)
 
     def start_ended(self, allowed: tuple[int, ...]) -> None:
         """Start those again that have ended, as systemd does, with one of these exit codes."""
@@ -154,7 +147,7 @@ class Machines:
             reply = client.ask(f"put-in-tube {PROBE} 0 0 600", b"probe")
             assert reply.startswith("INSERTED"), reply
 
-    def served_again(self, *, within_s: float = WAIT_S_MAX) -> Served:
+    def served_again(self) -> Served:
         """Wait until a daemon hands out the job of `put_probe`."""
         found: list[Served] = []
         is_over = threading.Event()
@@ -168,13 +161,12 @@ class Machines:
         threads = [threading.Thread(target=ask, args=(each,)) for each in self.all.values()]
         for thread in threads:
             thread.start()
-        until_s = time.monotonic() + within_s
-        while not found and time.monotonic() < until_s:
-            time.sleep(POLL_S / 5)
-        is_over.set()
-        for thread in threads:
-            thread.join()
-        assert found, [each.output() for each in self.all.values()]
+        try:
+            until(lambda: found, seen=self.outputs)
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
         return found[0]
 
     @staticmethod

@@ -17,14 +17,7 @@ from delayd.limits import WATCHDOG_MS
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, now_ms, started
-from tests.faults.real_load import (
-    PatientClient,
-    Record,
-    life,
-    load,
-    look_at_all,
-    look_at_the_rest,
-)
+from tests.faults.real_load import PatientClient, Record, life, load, look_at_all, look_at_the_rest
 from tests.rigs.waiting import until
 
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")

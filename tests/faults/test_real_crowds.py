@@ -16,15 +16,7 @@ import pytest
 from delayd import limits
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, started
-from tests.http_client import (
-    HTTP,
-    HttpClient,
-    crowd,
-    descriptors,
-    memory_bytes,
-    request,
-    sockets,
-)
+from tests.http_client import HTTP, HttpClient, crowd, descriptors, memory_bytes, request, sockets
 from tests.line_client import Address, LineClient
 from tests.rigs.waiting import until
 

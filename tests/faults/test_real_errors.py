@@ -10,12 +10,7 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import (
-    Injection,
-    Tracing,
-    standing_still,
-    wait_for_tracer,
-)
+from tests.faults.real_daemon import Injection, Tracing, standing_still, wait_for_tracer
 from tests.faults.real_disk import LoopDisk, loop_disk
 from tests.faults.real_load import Record, life, load, look_at_the_rest
 from tests.faults.real_trace import FILE_CALLS, sampled

@@ -16,14 +16,7 @@ from delayd import limits
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, started
-from tests.http_client import (
-    HTTP,
-    Answer,
-    HttpClient,
-    memory_bytes,
-    request,
-    sockets,
-)
+from tests.http_client import HTTP, Answer, HttpClient, memory_bytes, request, sockets
 from tests.line_client import LineClient
 from tests.rigs.waiting import until
 

@@ -13,21 +13,9 @@ from typing import Final
 
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
-from tests.faults.real_daemon import (
-    need,
-    refused,
-    standing_still,
-    wait_for_exit,
-)
+from tests.faults.real_daemon import need, refused, standing_still, wait_for_exit
 from tests.faults.real_disk import loop_disk, run, small_disk
-from tests.faults.real_load import (
-    Record,
-    Worker,
-    life,
-    load,
-    look_at_all,
-    look_at_the_rest,
-)
+from tests.faults.real_load import Record, Worker, life, load, look_at_all, look_at_the_rest
 from tests.journal.journals import frame_ends
 from tests.rigs.waiting import until
 

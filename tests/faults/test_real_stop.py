@@ -10,13 +10,7 @@ import pytest
 from delayd.exits import Exit
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import WATCHDOG_S, notifying, said, systemd, wait_for_exit
-from tests.faults.real_load import (
-    Record,
-    life,
-    load,
-    look_at_all,
-    look_at_the_rest,
-)
+from tests.faults.real_load import Record, life, load, look_at_all, look_at_the_rest
 
 
 def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> None:

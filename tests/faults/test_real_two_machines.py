@@ -30,26 +30,12 @@ from delayd.postgres.statements import Statements
 from tests.faults.conftest import COUNTS_KEY, Runs
 from tests.faults.real_daemon import need_root
 from tests.faults.real_disk import small_disk
-from tests.faults.real_load import (
-    GONE,
-    PatientClient,
-    Record,
-    Worker,
-    drain,
-    load,
-    look,
-)
+from tests.faults.real_load import GONE, PatientClient, Record, Worker, drain, load, look
 from tests.faults.real_machines import Machine, Machines, machines
 from tests.faults.real_network import DOWN, UP, Network, network
 from tests.faults.test_real_clock import WallClock
 from tests.line_client import LineClient
-from tests.postgres_server import (
-    USER,
-    PostgresPair,
-    PostgresServer,
-    postgres_pair,
-    postgres_server,
-)
+from tests.postgres_server import USER, PostgresPair, PostgresServer, postgres_pair, postgres_server
 from tests.rigs.waiting import until
 
 LEASE_S: Final = 1.0
@@ -96,7 +82,7 @@ class Course:
         for name in cluster.all:
             cluster.launch(name)
         for machine in cluster.all.values():
-            cluster.wait_for(partial(cluster.is_up, machine), machine)
+            until(partial(cluster.is_up, machine), seen=machine.output)
         self.owner = cluster.owner()
         assert sum("ready: " in each.output() for each in cluster.all.values()) == 1
         self.record.note("started")
@@ -490,7 +476,7 @@ def test_h4_jobs_of_a_full_database_are_removed_and_puts_are_refused(
             kept = fill_and_remove(owner, disk)
             other = cluster.start("b")
             owner.signal(signal.SIGTERM)
-            cluster.wait_for(partial(serves, other), other)
+            until(partial(serves, other), seen=other.output)
             with PatientClient(other.address) as client:
                 stats = client.stats()
                 assert (stats["current-jobs-delayed"], stats["current-jobs-ready"]) == ("1", "1")

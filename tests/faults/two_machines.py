@@ -130,26 +130,27 @@ class Leap(NamedTuple):
     by_ns: int
 
 
+Act = Callable[[Engine, Session, RequestMs], Any]
+
+
 class Command(NamedTuple):
     """What a client wants of a daemon."""
 
     client: "Client"
-    run: Callable[[Engine, Session, RequestMs], Any]
+    run: Act
     number: int
 
 
-class Answer:
+class Answer(NamedTuple):
     """A client that waits for an answer: the receiver of a reply."""
 
-    def __init__(self, daemon: "Daemon", command: Command, answer: object) -> None:
-        self._daemon = daemon
-        self._command = command
-        self._answer = answer
+    daemon: "Daemon"
+    command: Command
+    answer: object
 
     def send(self, _data: bytes) -> None:
-        daemon, command = self._daemon, self._command
-        daemon.run.answered(daemon)
-        command.client.answered(command.number, self._answer)
+        self.daemon.run.answered(self.daemon)
+        self.command.client.answered(self.command.number, self.answer)
 
 
 class FrontEnd:
@@ -172,7 +173,7 @@ class FrontEnd:
             if session is None:
                 session = self.sessions[command.client] = open_session(engine)
             try:
-                answer = command.run(engine, session, now_ms)
+                answer = command.run(engine, session, now_ms) or DONE
             except Refusal as refusal:
                 answer = refusal
             if answer is LEFT:
@@ -188,9 +189,10 @@ class FrontEnd:
         return []
 
 
+DONE: Final = object()
 LEFT: Final = object()
 NOTHING: Final = object()
-"""Answers: a connection has ended; there is no job."""
+"""Answers: it was done, and there is nothing to tell; a connection has ended; there is no job."""
 
 
 class Timers:
@@ -208,12 +210,8 @@ class Timers:
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
         daemon = self._daemon
-
-        def call() -> None:
-            callback()
-            daemon.turn()
-
-        daemon.stage.after(0, call, daemon.process)
+        daemon.stage.after(0, callback, daemon.process)
+        daemon.stage.after(0, daemon.turn, daemon.process)
         return None
 
 
@@ -458,11 +456,7 @@ class Client:
 
     # --- Commands --------------------------------------------------------------------------------
 
-    def _ask(
-        self,
-        run: Callable[[Engine, Session, RequestMs], Any],
-        on_answer: Callable[[Any], object],
-    ) -> None:
+    def _ask(self, run: Act, on_answer: Callable[[Any], object]) -> None:
         assert self.daemon is not None
         self._asked += 1
         self._asked_ns = self._run.stage.now_ns
@@ -545,35 +539,32 @@ class Client:
     def _delete(self, job_id: int) -> None:
         ledger = self._run.ledger
         ledger.removing(job_id)
-
-        def act(engine: Engine, session: Session, now_ms: RequestMs) -> bool:
-            delete(engine, session, job_id, now_ms)
-            return True
-
-        def told(answer: bool | Refusal | None) -> None:
-            if answer is not None:
-                self.held.pop(job_id, None)
-            if answer is True:
-                ledger.removed(job_id)
-
-        self._ask(act, told)
+        self._part_with(
+            job_id,
+            lambda engine, session, now_ms: delete(engine, session, job_id, now_ms),
+            partial(ledger.removed, job_id),
+        )
 
     def _release(self, job_id: int) -> None:
-        run, delay_ms, asked_ns = self._run, self._rng.choice(DELAYS_MS), self._run.stage.now_ns
-        attempt = self.held[job_id]
-        run.ledger.letting_go(job_id, asked_ns, delay_ms)
+        ledger, asked_ns = self._run.ledger, self._run.stage.now_ns
+        delay_ms = self._rng.choice(DELAYS_MS)
+        ledger.letting_go(job_id, asked_ns, delay_ms)
+        self._part_with(
+            job_id,
+            lambda engine, session, now_ms: release(engine, session, job_id, 0, delay_ms, now_ms),
+            partial(ledger.let_go, job_id, self.held[job_id], asked_ns, delay_ms),
+        )
 
-        def act(engine: Engine, session: Session, now_ms: RequestMs) -> bool:
-            release(engine, session, job_id, 0, delay_ms, now_ms)
-            return True
+    def _part_with(self, job_id: int, run: Act, on_done: Callable[[], object]) -> None:
+        """Ask for what takes a job out of hand; what was refused has been out of it already."""
 
-        def told(answer: bool | Refusal | None) -> None:
+        def told(answer: object) -> None:
             if answer is not None:
                 self.held.pop(job_id, None)
-            if answer is True:
-                run.ledger.let_go(job_id, attempt, asked_ns, delay_ms)
+            if answer is DONE:
+                on_done()
 
-        self._ask(act, told)
+        self._ask(run, told)
 
 
 def _closed(engine: Engine, session: Session, now_ms: RequestMs) -> object:
@@ -796,11 +787,8 @@ class MachinesRun:
         fate = USUAL
         if self._has("slow", 0.05):
             slow_ns = rng.randrange(2 * LEASE_NS)
-            fate = (
-                fate._replace(travels_ns=slow_ns)
-                if rng.random() < 0.5
-                else USUAL._replace(returns_ns=slow_ns)
-            )
+            on_its_way = rng.random() < 0.5
+            fate = Fate(travels_ns=slow_ns) if on_its_way else Fate(returns_ns=slow_ns)
         if self._has("lost", 0.02):
             fate = fate._replace(
                 arrives=rng.random() < 0.7, returns_ns=None, lost_ns=rng.randrange(4 * NS_PER_MS)
