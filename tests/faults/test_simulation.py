@@ -16,7 +16,7 @@ from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.history import jobs_seen
 from tests.faults.parts import Plan
 from tests.faults.pushes import OWN, PUSHED, with_pushes
-from tests.faults.simulation import played
+from tests.faults.simulation import Run, played
 
 FIXED: Final = (
     (48, "a job whose put and whose hand-out nobody was told of is held after a kill"),
@@ -45,34 +45,43 @@ RARE_WITH_PUSHES: Final = 50
 """So many seeds have in them what every other seed has once."""
 
 
+def happened(run: Run) -> Counter[str]:
+    """Count what was acknowledged, by its outcome and its kind, and what was seen of jobs."""
+    counts: Counter[str] = Counter()
+    kinds: dict[int, str] = {}
+    for what, number, _, rest in run.history.entries:
+        if what == "invoke":
+            is_push = str(rest["client"]).startswith("pushes")
+            kinds[number] = f"{'pushes: ' if is_push else ''}{rest['kind']}"
+        elif what == "ok":
+            counts.update((str(rest.get("outcome")), kinds[number]))
+        for job in jobs_seen(rest):
+            whose = "pushed" if job.topic in {OWN, PUSHED} or b"pushed" in job.body else "jobs"
+            has_failed = (job.attempts or 0) > 0
+            counts[f"{whose}: dead letters"] += job.state == "buried" and has_failed
+            counts[f"{whose}: climbing"] += job.state == "delayed" and has_failed
+            counts[f"{whose}: moved"] += job.topic == DEAD
+            counts[f"{whose}: with a key"] += bool(job.key)
+    return counts
+
+
 @SIMULATED
 @pytest.mark.walk(1, PARTS)
 def test_every_seed_keeps_every_promise(runs: Runs, number: int) -> None:
     """T-L1, safety and liveness; and every way with keys, ladders and topics happens."""
-    seeds = lives = snapshots = 0
-    outcomes: Counter[object] = Counter()
-    seen: Counter[str] = Counter()
-    parts = PARTS if runs.is_long else 1
-    for seed in runs.seeds("T-L1", ENOUGH, 10_000, number, parts):
+    counts: Counter[str] = Counter()
+    for seed in runs.seeds("T-L1", ENOUGH, 10_000, number, PARTS if runs.is_long else 1):
         run = played(seed)
-        seeds += 1
-        lives += run.lives
-        snapshots += run.snapshots
-        for what, _, _, rest in run.history.entries:
-            outcomes[rest.get("outcome")] += what == "ok"
-            for job in jobs_seen(rest):
-                seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
-                seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
-                seen["moved"] += job.topic == DEAD
-                seen["with a key"] += bool(job.key)
-    runs.count("T-L1", lives, "starts")
-    runs.count("T-L1", snapshots, "snapshots")
-    if seeds >= ENOUGH:
-        assert lives > seeds
-        assert snapshots >= seeds // 10
-        assert min(outcomes[outcome] for outcome in OUTCOMES.values()) > seeds // 2, outcomes
-        assert min(seen.values()) > seeds // 5, seen
-        assert len(seen) == 4
+        counts += happened(run)
+        counts.update(seeds=1, starts=run.lives, snapshots=run.snapshots)
+    for what in ("starts", "snapshots"):
+        runs.count("T-L1", counts[what], what)
+    if (seeds := counts["seeds"]) >= ENOUGH:
+        assert counts["starts"] > seeds
+        assert counts["snapshots"] >= seeds // 10
+        assert min(counts[outcome] for outcome in OUTCOMES.values()) > seeds // 2, counts
+        ways = ("dead letters", "climbing", "moved", "with a key")
+        assert min(counts[f"jobs: {way}"] for way in ways) > seeds // 5, counts
 
 
 @SIMULATED
@@ -82,33 +91,20 @@ def test_every_seed_with_pushes_keeps_every_promise(runs: Runs, number: int) -> 
 
     And every end of a call happens.
     """
-    seeds = taken = 0
-    ends: Counter[str] = Counter()
-    for seed in runs.seeds(
-        "T-L1 pushes", ENOUGH_WITH_PUSHES, 2_000, number, PARTS if runs.is_long else 1
-    ):
+    counts: Counter[str] = Counter()
+    parts = PARTS if runs.is_long else 1
+    for seed in runs.seeds("T-L1 pushes", ENOUGH_WITH_PUSHES, 2_000, number, parts):
         run = played(seed, plan=with_pushes(seed))
         assert run.pushes is not None
-        seeds += 1
-        taken += len(run.pushes.taken)
-        kinds: dict[int, str] = {}
-        for what, operation, _, rest in run.history.entries:
-            if what == "invoke" and str(rest["client"]).startswith("pushes"):
-                kinds[operation] = str(rest["kind"])
-            elif what == "ok" and operation in kinds:
-                ends[kinds[operation]] += 1
-            for job in jobs_seen(rest):
-                is_ours = job.topic in {OWN, PUSHED}
-                ends["dead letters"] += is_ours and job.state == "buried"
-                ends["climbing"] += is_ours and (job.attempts or 0) > 0
-                ends["moved"] += job.topic == DEAD and b"pushed" in job.body
-    runs.count("T-L1 pushes", taken, "jobs taken")
-    if seeds >= ENOUGH_WITH_PUSHES:
-        assert taken > 10 * seeds
-        asked = {"put", "policy", "reserve", "delete", "nack", "bury", "moved"}
-        if seeds >= RARE_WITH_PUSHES:
-            asked.add("spare")
-        assert min(ends[end] for end in asked) > seeds // 10, ends
+        counts += happened(run)
+        counts.update(seeds=1, taken=len(run.pushes.taken))
+    runs.count("T-L1 pushes", counts["taken"], "jobs taken")
+    if (seeds := counts["seeds"]) >= ENOUGH_WITH_PUSHES:
+        assert counts["taken"] > 10 * seeds
+        asked = ["put", "policy", "reserve", "delete", "nack", "bury"]
+        asked += ["spare"] if seeds >= RARE_WITH_PUSHES else []
+        ends = ("pushed: moved", *(f"pushes: {kind}" for kind in asked))
+        assert min(counts[end] for end in ends) > seeds // 10, counts
 
 
 @SIMULATED
