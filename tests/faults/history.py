@@ -1,11 +1,10 @@
 """What clients saw of a run, and whether it keeps the promises: the oracle of all fault tests.
 
-Clients write down what they do, on a disk that is not under test. Every operation is an `invoke`
-followed by an end: `ok`, `fail` (refused: nothing may have changed) or `unknown` (the connection or
-the machine went: it happened whole or not at all). What befell the daemon is a `note`. An entry is
-a line of JSON, so that a killed client leaves all but its last line (`read_entries` forgives that).
+Clients write down what they do. Every operation is an `invoke` followed by an end: `ok`, `fail`
+(refused: nothing may have changed) or `unknown` (the connection or the machine went: it happened
+whole or not at all). What befell the daemon is a `note`.
 
-    log = History(open(path, "w"))                       # or History() in one process
+    log = History()
     number = log.invoke("put", now_ms, client="a", body=b"x", delay_ms=500, ttr_ms=60_000)
     log.ok(number, now_ms, job_id=7)
     log.note("stopped", now_ms, how="kill")              # "kill", "power", or "stop" in good order
@@ -13,8 +12,8 @@ a line of JSON, so that a killed client leaves all but its last line (`read_entr
     log.observe(now_ms, [Seen(7, "delayed", b"x")])      # all jobs there are
     assert violations(log.entries) == []                 # tests.faults.checker
 
-Times are milliseconds of one clock of one machine, whole or not; `merged` puts the logs of several
-processes together. Bodies must differ: a put that nobody heard the end of is known by its body.
+Times are milliseconds of one clock of one machine, whole or not. Bodies must differ: a put that
+nobody heard the end of is known by its body.
 
 Operations: put (topic, delay_ms, ttr_ms, priority) · reserve (topics, if its giving up is to be
 checked; batch_max) · release (job_id, delay_ms, priority) · bury (job_id, priority) · touch ·
@@ -49,11 +48,10 @@ digest: the state after that frame, whose `acked` is the frame up to which repli
     I13 a job with a target is taken in the end, or is a dead letter (`pushes.unserved`)
 """
 
-import json
 from collections.abc import Iterable
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple
 
-Entry = tuple[str, int, float, dict[str, object]]
+Entry = tuple[str, int, float, dict[str, Any]]
 """What ("invoke", "ok", "fail", "unknown", "note"), operation's number, time, the rest."""
 
 
@@ -78,19 +76,14 @@ class Seen(NamedTuple):
 
 
 class History:
-    """Takes down what happens; one for each process."""
+    """Takes down what happens."""
 
-    def __init__(self, sink: TextIO | None = None) -> None:
-        """Write each entry to `sink` as well, if there is one, before going on."""
+    def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self._sink = sink
         self._last = 0
 
-    def _add(self, what: str, number: int, at_ms: float, rest: dict[str, object]) -> None:
+    def _add(self, what: str, number: int, at_ms: float, rest: dict[str, Any]) -> None:
         self.entries.append((what, number, at_ms, rest))
-        if self._sink is not None:
-            self._sink.write(json.dumps((what, number, at_ms, rest), default=_text) + "\n")
-            self._sink.flush()
 
     def invoke(self, kind: str, at_ms: float, *, client: str = "", **rest: object) -> int:
         """An operation is about to be sent; return its number."""
@@ -114,45 +107,12 @@ class History:
         """Something happened to the daemon."""
         self._add("note", 0, at_ms, {"what": what, **rest})
 
-    def observe(self, at_ms: float, jobs: Iterable[Seen], *, is_complete: bool = True) -> None:
-        """Somebody looked at the jobs; with `is_complete` there are no others."""
-        self.note("observed", at_ms, jobs=[list(job) for job in jobs], complete=is_complete)
+    def observe(self, at_ms: float, jobs: Iterable[Seen]) -> None:
+        """Somebody looked at all the jobs that there are."""
+        self.note("observed", at_ms, jobs=[*jobs])
 
 
-def _text(value: object) -> str:
-    assert isinstance(value, bytes)
-    return value.decode("latin-1")
-
-
-def read_entries(lines: Iterable[str]) -> list[Entry]:
-    """Return the entries of a log; a last line that was cut short is left out."""
-    entries: list[Entry] = []
-    for line in lines:
-        if line.endswith("\n"):
-            what, number, at_ms, rest = json.loads(line)
-            entries.append((what, number, at_ms, rest))
-    return entries
-
-
-def merged(*logs: Iterable[Entry]) -> list[Entry]:
-    """Return one log, in the order of time; at equal times invokes first, so that they overlap."""
-    tagged = [
-        (what, number and number * len(logs) + index, at_ms, rest)
-        for index, log in enumerate(logs)
-        for what, number, at_ms, rest in log
-    ]
-    return sorted(tagged, key=lambda entry: (entry[2], entry[0] != "invoke"))
-
-
-def as_bytes(value: object) -> bytes:
-    if isinstance(value, str):
-        return value.encode("latin-1")
-    assert isinstance(value, bytes)
-    return value
-
-
-def jobs_seen(note: dict[str, object]) -> list[Seen]:
+def jobs_seen(note: dict[str, Any]) -> list[Seen]:
     """Return the jobs of an observation in a history; of anything else none."""
-    jobs = note.get("jobs", [])
-    assert isinstance(jobs, list)
-    return [Seen(job_id, state, as_bytes(body), *rest) for job_id, state, body, *rest in jobs]
+    jobs: list[Seen] = note.get("jobs", [])
+    return jobs

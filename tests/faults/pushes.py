@@ -265,16 +265,13 @@ def unserved(entries: Iterable[Entry], taken: set[int]) -> list[Violation]:
         if rest.get("what") == "observed":
             buried = {job.job_id for job in jobs_seen(rest) if job.state == "buried"}
         elif what == "invoke":
-            job_id = rest.get("job_id", 0)
-            assert isinstance(job_id, int)
-            kind, client = str(rest["kind"]), str(rest["client"])
+            kind, client, job_id = rest["kind"], rest["client"], rest.get("job_id", 0)
             kinds[number] = kind, client, job_id
             if kind == "delete" and not client.startswith("pushes"):
                 others.add(job_id)  # whoever asks for that does not miss it
         elif what == "ok":
             kind, client, _ = kinds[number]
             job_id = rest.get("job_id", 0)
-            assert isinstance(job_id, int)
             is_ours = client.startswith("pushes")
             if kind == "put" and is_ours:
                 put_ids[job_id] = number

@@ -28,6 +28,7 @@ from tests.rigs.waiting import until
 
 POLL_S: Final = 0.005
 TRACER_S_MAX: Final = 60.0
+EXIT_S_MAX: Final = 60.0
 SMALL_SEGMENTS: Final = "16KiB"
 """So that snapshots are taken every moment; files of the log have 128 KiB at least."""
 
@@ -168,10 +169,10 @@ def _state_of(task: Path) -> str:
         return ""
 
 
-def wait_for_exit(daemon: Daemon, within_s: float = 60.0) -> int | None:
+def wait_for_exit(daemon: Daemon) -> int | None:
     """Return its exit code; None if it goes on."""
     try:
-        return daemon.process.wait(within_s)
+        return daemon.process.wait(EXIT_S_MAX)
     except subprocess.TimeoutExpired:
         return None
 

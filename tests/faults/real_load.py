@@ -175,9 +175,9 @@ class Record:
             self.is_deaf = self.is_deaf and what != "started"
             self.history.note(what, now_ms(), **rest)
 
-    def observe(self, jobs: Iterable[Seen], *, is_complete: bool = True) -> None:
+    def observe(self, jobs: Iterable[Seen]) -> None:
         with self._lock:
-            self.history.observe(now_ms(), jobs, is_complete=is_complete)
+            self.history.observe(now_ms(), jobs)
 
     def violations(self) -> list[Violation]:
         """Check what was written since the last call; return all that was ever broken."""

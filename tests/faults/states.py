@@ -16,9 +16,9 @@ It does not know histories.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.faults.history import Seen, as_bytes
+from tests.faults.history import Seen
 
 ROUNDING_MS: Final = 2
 """Times are rounded up to the millisecond as they come in, and to the wheel's tick."""
@@ -104,7 +104,7 @@ class Operation:
     kind: str
     client: str
     at_ms: float
-    what: dict[str, object]
+    what: dict[str, Any]
     end: str = ""
     ended_ms: float = FOREVER
     begun: int = 0
@@ -117,9 +117,7 @@ class Operation:
 
     def value(self, name: str) -> int:
         """Return a number among its arguments, 0 if it has none of that name."""
-        value = self.what.get(name, 0)
-        assert isinstance(value, int)
-        return value
+        return int(self.what.get(name, 0))
 
     def text(self, name: str) -> str:
         """Return a text among its arguments, "" if it has none of that name."""
@@ -128,7 +126,7 @@ class Operation:
     @property
     def body(self) -> bytes:
         """Return the body that it put."""
-        return as_bytes(self.what.get("body", b""))
+        return bytes(self.what.get("body", b""))
 
     @property
     def topic(self) -> str:
@@ -322,7 +320,7 @@ def after(state: State, operation: Operation, context: Context) -> list[State]:
         return _put(state, operation, context)
     if kind == "reserve":
         topics = operation.what.get("topics")
-        is_watched = not isinstance(topics, list | tuple) or state.job.topic in topics
+        is_watched = topics is None or state.job.topic in topics
         if not is_watched or state.lo > now_ms or not (state.kind == "waiting" or is_held):
             return []
         if is_held and is_ruled(state, context.laws(state.job.topic, state.lo)):
@@ -511,10 +509,6 @@ def fits(state: State, seen: Seen, at_ms: float, late_ms: float) -> bool:
     return state.kind == seen.state == "buried"
 
 
-def as_rule(value: object) -> Rule | None:
+def as_rule(value: tuple[tuple[int, ...], int, int] | None) -> Rule | None:
     """Return the rule that a history says: steps, highest number of attempts, jitter."""
-    if not value:
-        return None
-    assert isinstance(value, list | tuple)
-    steps_ms, attempts_max, jitter_percent = value
-    return Rule(tuple(steps_ms), attempts_max, jitter_percent)
+    return Rule(*value) if value else None

@@ -4,7 +4,6 @@ histories.txt tells what may and what may not, and says how it is written.
 """
 
 import ast
-import io
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.faults.checker import violations
-from tests.faults.history import History, Seen, merged, read_entries
+from tests.faults.history import History, Seen
 from tests.rigs.written import Fact, facts_of
 
 LATE_MS: Final = 10
@@ -29,7 +28,7 @@ class Story(History):
     """A history told briefly: one client a word, one millisecond for each answer."""
 
     def __init__(self) -> None:
-        super().__init__(io.StringIO())
+        super().__init__()
         self.now_ms = START_MS
         self._asked: list[int] = []
 
@@ -192,38 +191,9 @@ def test_every_invariant_is_broken_by_some_history() -> None:
     assert broken == {f"I{number}" for number in range(1, INVARIANTS_MAX + 1)}
 
 
-# --- The log ------------------------------------------------------------------------------------
-
-
-def whole_life() -> Story:
+def test_a_history_without_one_of_its_operations_is_another() -> None:
     story = Story()
     HISTORIES[0].play(story.step)
-    return story
-
-
-def test_a_log_is_read_as_it_was_written_up_to_the_line_that_was_cut() -> None:
-    story = whole_life()
-    assert isinstance(story._sink, io.StringIO)
-    lines = story._sink.getvalue()
-    entries = read_entries(io.StringIO(lines))
-    assert len(entries) == len(story.entries)
-    assert violations(entries, late_ms_max=LATE_MS) == []
-    assert read_entries(io.StringIO(lines[:-5])) == entries[:-1]
-
-
-def test_logs_are_merged_in_the_order_of_time_without_mixing_up_operations() -> None:
-    first, second = Story(), Story()
-    first.put(1)
-    second.now_ms += 1
-    second.reserve(1, "b")
-    entries = merged(first.entries, second.entries)
-    assert [entry[0] for entry in entries] == ["invoke", "invoke", "ok", "ok"]
-    assert len({entry[1] for entry in entries}) == 2
-    assert violations(entries) == []
-
-
-def test_a_history_without_one_of_its_operations_is_another() -> None:
-    story = whole_life()
     numbers = sorted({entry[1] for entry in story.entries} - {0})
     caught = []
     for number in numbers:
