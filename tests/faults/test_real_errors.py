@@ -13,8 +13,7 @@ from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, standing_still, wait_for_tracer
 from tests.faults.real_disk import LoopDisk, loop_disk
 from tests.faults.real_load import Record, life, load, look_at_the_rest
-from tests.faults.real_trace import FILE_CALLS, sampled
-from tests.faults.real_workload import Trials, recover_and_check, work
+from tests.faults.real_workload import FILE_CALLS, Trials, recover_and_check, sampled, work
 from tests.journal.journals import frame_ends
 from tests.rigs.waiting import until
 

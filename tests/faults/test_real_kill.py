@@ -12,8 +12,7 @@ from delayd.exits import Exit
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, refused
 from tests.faults.real_load import Record, life, load, look_at_all, look_at_the_rest
-from tests.faults.real_trace import FILE_CALLS, sampled
-from tests.faults.real_workload import Trials, recover_and_check, work
+from tests.faults.real_workload import FILE_CALLS, Trials, recover_and_check, sampled, work
 from tests.rigs.waiting import until
 
 OFTEN = ("fallocate", "fsync", "io_submit", "pwrite64", "rename", "sendto")

@@ -28,8 +28,7 @@ from tests.faults.real_daemon import (
     wait_for_tracer,
 )
 from tests.faults.real_load import PatientClient, Record, drain, life, load, look, put_and_note
-from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
-from tests.faults.real_workload import recover_and_check
+from tests.faults.real_workload import FILE_CALLS, calls_in, recover_and_check, sampled, sites
 from tests.journal.journals import frame_ends
 from tests.line_client import Address
 from tests.rigs.waiting import until

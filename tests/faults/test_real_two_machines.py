@@ -249,16 +249,13 @@ def cut(*directions: str, leases: float, drop: bool = False) -> Fault:
     @contextmanager
     def fault(course: Course) -> Iterator[None]:
         """T-H3: nothing passes for a while, and then it goes on, or the connection ends."""
-        machine = course.machine
-        begun_s = time.monotonic()
-        for link in machine.links:
+        links, ends_s = course.machine.links, time.monotonic() + leases * LEASE_S
+        for link in links:
             link.block(*directions)
-        if leases < 1:
-            time.sleep(leases * LEASE_S)
-        else:
+        if leases >= 1:
             yield
-            time.sleep(max(0.0, begun_s + leases * LEASE_S - time.monotonic()))
-        for link in machine.links:
+        time.sleep(max(0.0, ends_s - time.monotonic()))
+        for link in links:
             link.heal(drop=drop)
         if leases < 1:
             yield
