@@ -4,19 +4,18 @@ Each fault is one that some system has had. `test_planted` says which there are,
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import delayd.core.background_tasks
-import delayd.core.operations.attempts
-import delayd.core.push_lanes
 import delayd.core.retry
 import delayd.journal.recovery
 import delayd.journal.snapshot
 import delayd.push.scheduler
 from delayd.commit import Replies
 from delayd.core.engine import Engine
+from delayd.core.operations import attempts
 from delayd.core.operations.ack import delete
 from delayd.core.operations.sessions import give_back_some
 from delayd.core.replay import Replay
@@ -111,16 +110,21 @@ def no_checksums() -> Iterator[None]:
         yield
 
 
-def keys_forgotten() -> Patch:
-    """A replay does not make the index of keys: nobody is found by one, nobody is in the way."""
+def finishing_with(act: Callable[[Engine], object]) -> Patch:
+    """After a replay this happens to its engine as well."""
     finish = Replay.finish
 
-    def finish_without_keys(self: Replay, now_ms: int) -> None:
+    def finish_and_act(self: Replay, now_ms: int) -> None:
         finish(self, PlayedMs(now_ms))
-        for topic in self.engine.store.topics.listing:
-            topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
+        act(self.engine)
 
-    return mock.patch.object(Replay, "finish", finish_without_keys)
+    return mock.patch.object(Replay, "finish", finish_and_act)
+
+
+def forget_keys(engine: Engine) -> None:
+    """There is no index of keys: nobody is found by one, nobody is in the way."""
+    for topic in engine.store.topics.listing:
+        topic.keys = topic.keys and NoKeys()  # type: ignore[assignment]
 
 
 class NoKeys:
@@ -148,15 +152,25 @@ class NoKeys:
         pass
 
 
-def lapses_forgotten() -> Patch:
-    """A replay lets a job whose ttr ran out be ready, as if no ladder was there."""
+def played_with(module: object, name: str, instead: object) -> Patch:
+    """In the turns of a replay something stands in the place of a function."""
     turn = Replay._turn
 
-    def turn_without_ladders(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.operations.attempts, "expired_under", just_lapsed):
+    def turn_with(self: Replay, time_ms: int) -> None:
+        with mock.patch.object(module, name, instead):
             turn(self, PlayedMs(time_ms))
 
-    return mock.patch.object(Replay, "_turn", turn_without_ladders)
+    return mock.patch.object(Replay, "_turn", turn_with)
+
+
+def lapses_forgotten() -> Patch:
+    """A replay lets a job whose ttr ran out be ready, as if no ladder was there."""
+    return played_with(attempts, "expired_under", lambda record, *_what, **_more: expired(record))
+
+
+def push_ladder_forgotten() -> Patch:
+    """A replay does not know that jobs which are pushed climb a ladder that nobody gave them."""
+    return played_with(delayd.core.retry, "is_pushed", lambda *_what: False)
 
 
 def returns_forgotten() -> Patch:
@@ -169,28 +183,6 @@ def returns_forgotten() -> Patch:
     return mock.patch.object(delayd.core.background_tasks, "give_back_some", give_back_unrecorded)
 
 
-def push_ladder_forgotten() -> Patch:
-    """A replay does not know that jobs which are pushed climb a ladder that nobody gave them."""
-    turn = Replay._turn
-
-    def turn_without_push(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.retry, "is_pushed", return_value=False):
-            turn(self, PlayedMs(time_ms))
-
-    return mock.patch.object(Replay, "_turn", turn_without_push)
-
-
-def lanes_unheard_of() -> Patch:
-    """After a replay the scheduler is believed to have heard of all lanes."""
-    finish = Replay.finish
-
-    def finish_silently(self: Replay, now_ms: int) -> None:
-        finish(self, PlayedMs(now_ms))
-        self.engine.store.push_lanes.take()
-
-    return mock.patch.object(Replay, "finish", finish_silently)
-
-
 def failures_believed() -> Patch:
     """A job whose call has failed is removed like one that was taken."""
 
@@ -200,7 +192,3 @@ def failures_believed() -> Patch:
         delete(engine, session, job_id, now_ms)
 
     return mock.patch.object(delayd.push.scheduler, "fail_call", remove)
-
-
-def just_lapsed(record: bytes, *_what: object, **_more: object) -> bytes:
-    return expired(record)

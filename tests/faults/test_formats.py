@@ -27,7 +27,7 @@ from delayd.journal.snapshot import SNAPSHOT_VERSION
 from tests.faults.bytes_of_a_log import recovered, snapshots_of
 from tests.faults.conftest import Runs
 from tests.faults.parts import seen_in
-from tests.journal.journals import DIRECTORY, contents_of
+from tests.journal.journals import DIRECTORY, contents_of, disk_of
 from tests.rigs.disk import SimulatedDisk
 
 GOLDEN: Final = Path(__file__).parent / "golden"
@@ -44,12 +44,8 @@ other, says that it is not delayd's, and advises to move it away."""
 TURNS: Final = 30
 
 
-def disk_of(home: Path) -> SimulatedDisk:
-    disk = SimulatedDisk()
-    for path in home.iterdir():
-        if path.name != STATE:
-            disk.put_file(f"{DIRECTORY}/{path.name}", path.read_bytes())
-    return disk
+def golden_disk(home: Path) -> SimulatedDisk:
+    return disk_of({path.name: path.read_bytes() for path in home.iterdir() if path.name != STATE})
 
 
 def jobs_of(engine: Engine) -> str:
@@ -68,10 +64,10 @@ def test_there_is_a_golden_directory_of_this_version() -> None:
 @pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
 def test_what_an_older_version_wrote_is_read(home: Path, runs: Runs) -> None:
     """T-U1; that of this version has every kind of record."""
-    engine, _ = recovered(disk_of(home))
+    engine, _ = recovered(golden_disk(home))
     assert jobs_of(engine) == (home / STATE).read_text()
     runs.count("T-U1", what="directories of other versions")
-    disk = disk_of(home)
+    disk = golden_disk(home)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
     dump = Dump()
     records = [record for frame in recovery.frames() for record in dump.records(frame.payload)]
@@ -115,10 +111,8 @@ def test_an_older_delayd_knows_all_files_but_one_and_needs_not_that_one(runs: Ru
     names = {*disk.list_directory(DIRECTORY)}
     unknown = {name for name in names if not KNOWN_BEFORE_LOG_END.fullmatch(name)}
     assert unknown == {END_NAME}, "a new kind of file needs a way back to older versions"
-    older = SimulatedDisk()
-    for name in names - unknown:
-        older.put_file(f"{DIRECTORY}/{name}", disk.file_bytes(f"{DIRECTORY}/{name}"))
-    engine, _ = recovered(older)
+    older = {name: disk.file_bytes(f"{DIRECTORY}/{name}") for name in names - unknown}
+    engine, _ = recovered(disk_of(older))
     assert jobs_of(engine) == jobs_of(whole) != ""
     runs.count("T-U1", what="directories of other versions")
 

@@ -95,7 +95,10 @@ FAULTS: Final[dict[str, tuple[Parts | Callable[[], Patch], dict[Finder, int]]]] 
         {simulated_with_snapshots: 25, boundaries_of_snapshots: 45},
     ),
     "checks no checksum": (planted.no_checksums, {simulated: 11, flipped: 0}),
-    "forgets keys in a replay": (planted.keys_forgotten, {simulated: 0}),
+    "forgets keys in a replay": (
+        partial(planted.finishing_with, planted.forget_keys),
+        {simulated: 0},
+    ),
     "forgets in a replay that a ttr ran out under a ladder": (
         planted.lapses_forgotten,
         {simulated: 19},
@@ -105,7 +108,7 @@ FAULTS: Final[dict[str, tuple[Parts | Callable[[], Patch], dict[Finder, int]]]] 
         {simulated_with_pushes: 17},
     ),
     "hears of no job to be pushed that was ready before a start": (
-        planted.lanes_unheard_of,
+        partial(planted.finishing_with, lambda engine: engine.store.push_lanes.take()),
         {simulated_with_pushes: 0},
     ),
     "removes a job whose call has failed": (
