@@ -42,7 +42,7 @@ def command(*examples: str, make: Callable[..., Made] = click.command, **setting
 class Subcommands(click.Group):
     """Commands below one: `delayd dead list`, `delayd dead show`."""
 
-    def command(self, *examples: str, **settings: Any) -> Made:  # type: ignore[override]  # as above
+    def command(self, *examples: str, **settings: Any) -> Made:  # type: ignore[override]  # `command`
         """Make a function one of them."""
         return command(*examples, make=super().command, **settings)
 

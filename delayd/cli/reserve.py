@@ -155,20 +155,11 @@ def ack(client: "Client", tokens: tuple[str, ...]) -> int:
 @click.option("--dead", is_flag=True, help="Do not try it again: make it a dead letter.")
 @JSON_OPTION
 @with_client
-def nack(
-    client: "Client",
-    tokens: tuple[str, ...],
-    *,
-    delay: str | None,
-    error: str,
-    priority: int | None,
-    dead: bool,
-    as_json: bool,
-) -> int:
+def nack(client: "Client", tokens: tuple[str, ...], *, as_json: bool, **how: Any) -> int:
     """Report that the attempt failed, by TOKEN; print what becomes of the job."""
 
     def one(token: str) -> None:
-        became = client.nack(token, delay=delay, error=error, priority=priority, dead=dead)
+        became = client.nack(token, **how)
         if as_json:
             print_json([{"token": token, **became._asdict()}])
         else:

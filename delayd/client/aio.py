@@ -98,7 +98,6 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """As `Client.close`."""
         await self._connections.close()
 
     def _run(self, steps: Steps[T]) -> Coroutine[Any, Any, T]:
@@ -131,7 +130,6 @@ class AsyncClient:
     async def reserve(
         self, topics: str | Sequence[str], *, timeout: Duration | None = None
     ) -> "AsyncJob":
-        """As `Client.reserve`."""
         jobs = await self.reserve_many(topics, limit=1, timeout=timeout)
         if not jobs:
             raise TimedOut(f"no job was ready within {seconds(timeout or 0):g} s")
@@ -140,7 +138,6 @@ class AsyncClient:
     async def reserve_many(
         self, topics: str | Sequence[str], *, limit: int, timeout: Duration | None = None
     ) -> "list[AsyncJob]":
-        """As `Client.reserve_many`."""
         steps = self._calls.reserve(topics, limit=limit, timeout=timeout)
         return [AsyncJob(self, reservation) for reservation in await self._run(steps)]
 
@@ -152,11 +149,9 @@ class AsyncClient:
     bury = _awaited(Client.bury)
 
     async def keep(self, job: "AsyncJob") -> None:
-        """As `Client.keep`."""
         self._toucher.add(job, job.reservation.ttr or 0.0)
 
     def keep_no_more(self, job: "AsyncJob") -> None:
-        """As `Client.keep_no_more`."""
         self._toucher.discard(job)
 
     # --- Jobs ------------------------------------------------------------------------------------

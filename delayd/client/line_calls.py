@@ -26,6 +26,7 @@ from delayd.client.answers import (
     checked,
     from_epoch,
     members,
+    named,
     read_json,
     seconds_in,
     shown,
@@ -1011,16 +1012,8 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
 
 
 def _attempt(answer: object) -> Attempt:
-    about = members(answer)
-    lasted = about.get("lasted")
-    return Attempt(
-        text_in(about, "reason").replace("-", "_"),
-        text_in(about, "outcome"),
-        lasted=None if lasted is None else seconds_in(about, "lasted"),
-        who=text_in({"who": "", **about}, "who"),
-        error=text_in({"error": "", **about}, "error"),
-        age=whole_in(about, "age"),
-    )
+    attempt = named(Attempt, answer)
+    return attempt._replace(reason=attempt.reason.replace("-", "_"))
 
 
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:
