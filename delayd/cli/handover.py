@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from delayd.cli.connect import with_client
 from delayd.cli.parameters import command
-from delayd.cli.tables import JSON_OPTION, print_json
-from delayd.cli.terminal import print_lines
+from delayd.cli.tables import JSON_OPTION, print_answer
 from delayd.text import visible
 
 if TYPE_CHECKING:
@@ -22,7 +21,4 @@ def handover(client: "Client", *, as_json: bool) -> None:
     refuses if no standby follows the log, or if the best one is seconds behind.
     """
     standby = client.hand_over()
-    if as_json:
-        print_json([{"standby": standby}])
-    else:
-        print_lines([f"handed over to {visible(standby)}"])
+    print_answer({"standby": standby}, f"handed over to {visible(standby)}", as_json=as_json)

@@ -18,8 +18,8 @@ from delayd.cli.ndjson import (
     reader_for,
 )
 from delayd.cli.parameters import DURATION, MOMENT, command, takes
-from delayd.cli.tables import JSON_OPTION, print_json, time_shown
-from delayd.cli.terminal import CommandFailed, complain, print_lines
+from delayd.cli.tables import JSON_OPTION, print_answer, time_shown
+from delayd.cli.terminal import CommandFailed, complain
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ def put(
     result = client.put(topic, body_of(body, file), **job)
     warn_of_past(job.get("at"), result.due)
     try:
-        if as_json:
-            print_json([result._asdict()])
-        else:
-            print_lines([str(result.id)])
+        print_answer(result._asdict(), str(result.id), as_json=as_json)
     except CommandFailed as failed:
         raise CommandFailed(failed.exit_code, f"job {result.id} was put: {failed}") from failed
     if sys.stdout.isatty() and not as_json:

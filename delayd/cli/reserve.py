@@ -14,7 +14,7 @@ import click
 from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, command, takes
 from delayd.cli.selection import WHICH, Selection, each_named, each_of
-from delayd.cli.tables import JSON_OPTION, print_json, time_shown
+from delayd.cli.tables import JSON_OPTION, print_answer, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.results import TEXTS
 from delayd.exits import Exit
@@ -160,11 +160,9 @@ def nack(client: "Client", tokens: tuple[str, ...], *, as_json: bool, **how: Any
 
     def one(token: str) -> None:
         became = client.nack(token, **how)
-        if as_json:
-            print_json([{"token": token, **became._asdict()}])
-        else:
-            due = "" if became.due is None else f" until {time_shown(became.due)}"
-            print_lines([f"{token.partition('-')[0]} {became.state}{due} in {became.topic}"])
+        due = "" if became.due is None else f" until {time_shown(became.due)}"
+        line = f"{token.partition('-')[0]} {became.state}{due} in {became.topic}"
+        print_answer({"token": token, **became._asdict()}, line, as_json=as_json)
 
     return each_of(tokens, one)
 

@@ -22,6 +22,7 @@ from delayd.cli.tables import (
     JSON_OPTION,
     Column,
     duration_shown,
+    print_answer,
     print_fields,
     print_found,
     print_json,
@@ -163,15 +164,14 @@ def put(
 def show_change(info: "ScheduleInfo", *, as_json: bool = False) -> int:
     """Say what was done to a schedule, and when its next run is."""
     done = f"{info.name} {info.change}".rstrip()
-    if as_json:
-        print_json([info.details])
-    elif info.next is None:
-        print_lines([f"{done}: it is {info.state}" if info.change else f"{done} is {info.state}"])
+    if info.next is None:
+        line = f"{done}: it is {info.state}" if info.change else f"{done} is {info.state}"
     else:
         zone = str(info.definition.get("timezone", "UTC"))
         local = "" if zone == "UTC" else local_shown(info.next, zone)
         where = f", {local} in {zone}" if local else ""
-        print_lines([f"{done}: next run {time_shown(info.next)}{where}"])
+        line = f"{done}: next run {time_shown(info.next)}{where}"
+    print_answer(info.details, line, as_json=as_json)
     return Exit.OK
 
 
@@ -471,14 +471,11 @@ def run(client: "Client", name: str, *, as_json: bool) -> None:
     time prints the id of the first job.
     """
     result = client.run_schedule(name)
-    if as_json:
-        print_json([result._asdict()])
-    else:
-        print_lines([str(result.id)])
-        if result.outcome == "kept":
-            complain("that run is there already: its time is this very millisecond")
-        if sys.stdout.isatty():
-            complain(f"key {result.key}")
+    print_answer(result._asdict(), str(result.id), as_json=as_json)
+    if not as_json and result.outcome == "kept":
+        complain("that run is there already: its time is this very millisecond")
+    if not as_json and sys.stdout.isatty():
+        complain(f"key {result.key}")
 
 
 @schedule.command(
@@ -525,10 +522,8 @@ def backfill(
     if not agreed("put", runs, dry_run=dry_run, yes=yes, will=how):
         return
     result = client.backfill_schedule(name, due_from, due_to)
-    if as_json:
-        print_json([result._asdict()])
-    else:
-        print_lines([f"put: {counted(result.put, 'run')}{_kept_shown(result.kept)}"])
+    line = f"put: {counted(result.put, 'run')}{_kept_shown(result.kept)}"
+    print_answer(result._asdict(), line, as_json=as_json)
     if not result.put + result.kept:
         complain(f"{name} had no run then: delayd schedule show {name} says when it begins")
 

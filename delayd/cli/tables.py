@@ -37,6 +37,11 @@ def print_json(values: Iterable[object]) -> bool:
     return print_lines(map(json_text, values))
 
 
+def print_answer(fields: object, line: str, *, as_json: bool) -> None:
+    """Print what was done: its fields as JSON, or a line for people."""
+    print_lines([json_text(fields) if as_json else line])
+
+
 def json_text(value: object) -> str:
     """Write a value as JSON, times as elsewhere, with invisible characters escaped."""
     return visible(json.dumps(value, ensure_ascii=False, default=time_shown), write=in_json)
