@@ -1,8 +1,10 @@
 """What tests of the configuration share: good values of every setting, a file, and its errors."""
 
 import datetime as dt
+import json
 import math
 import re
+from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,10 +43,13 @@ def errors_of(
     return [error.removeprefix(f"{path}: ") for error in errors]
 
 
+Good = tuple[tuple[str, str | None, object], ...]
+
+
 class Values(NamedTuple):
     """Values of a setting."""
 
-    good: tuple[tuple[str, str | None, object], ...]
+    good: Good
     """As TOML, as a variable has it, and what that is; one is not the default."""
     rule: str
     """What begins the rule that the others break."""
@@ -58,163 +63,87 @@ PUSHED: Final = Policy(ttr_ms=120_000, push=Target(url="https://h/?q=1"))
 ODD: Final = {'a "b"': [1, {"on": dt.date(2030, 1, 1), "at": dt.time(9)}], "end": math.inf}
 NETWORKS: Final = (ip_network("10.1.0.0/16"), ip_network("::1"))
 LINE: Final = UnixAddress("/run/delayd/line.sock")
-ADDRESS: Final = Values(
-    (
-        ('"unix:/run/delayd/line.sock"', "unix:/run/delayd/line.sock", LINE),
-        ('"off"', "off", None),
-        ('"192.0.2.7:1"', "192.0.2.7:1", TcpAddress("192.0.2.7", 1)),
-        ('"[::1]:0"', "[::1]:0", TcpAddress("::1", 0)),
-    ),
-    "must ",
-    ('""', "11300", "false", '"11300"', '"host:65536"', '"::1:5"', '"unix:"', '":1"'),
-    ("", "11300", "host:65536", "host:-1", "::1:5", "unix:", ":1", "a b:1", "Off"),
+HTTP_LISTEN: Final = (
+    ('"off"', "off", None),
+    ('"192.0.2.7:1"', "192.0.2.7:1", TcpAddress("192.0.2.7", 1)),
+    ('"[::1]:0"', "[::1]:0", TcpAddress("::1", 0)),
 )
-MODE: Final = Values(
-    (('"0600"', "600", 0o600), ('"666"', "0666", 0o666)),
-    "must be a file mode in octal digits",
-    ('""', "432", "true", '"0999"', '"1000"', '"00660"', '"0o660"', '"-1"', '"rw"'),
-    ("", "0999", "1000", "0o660", "-1", "rw"),
-)
-IDS: Final = Values(
-    (
-        ("[0, 4294967294]", "4294967294,0", frozenset({0, 2**32 - 2})),
-        ("[33]", "33", frozenset({33})),
-        ('"off"', "off", None),
-    ),
-    "must be a list of whole numbers from 0 to 4294967294",
-    (
-        *('"1000"', '"1000,1001"', "1000", "true", "[-1]", "[1.5]", '["1000"]', "[4294967295]"),
-        "[true]",
-    ),
-    ("", "root", "1,,2", "-1", "1.5", "4294967295", "[1000]", "1000 1001"),
+MODES: Final = (('"0600"', "600", 0o600), ('"666"', "0666", 0o666))
+IDS: Final = (
+    ("[0, 4294967294]", "4294967294,0", frozenset({0, 2**32 - 2})),
+    ("[33]", "33", frozenset({33})),
+    ('"off"', "off", None),
 )
 DATABASE: Final = "postgres://ada@a:5433,b/jobs?sslmode=require"
-OWN: Final = {
-    "line.listen": ADDRESS,
-    "http.listen": ADDRESS._replace(good=ADDRESS.good[1:]),
-    "line.unix_mode": MODE,
-    "http.unix_mode": MODE,
-    "http.hosts": Values(
-        (
-            ('["jobs.example.com", "B_2"]', "jobs.example.com,B_2", ("jobs.example.com", "b_2")),
-            ("[]", "", ()),
-        ),
-        "must be names of hosts",
-        (
-            *('"x"', '""', '"a,b"', "true", "1", '[""]', '["a b"]', '["a:1"]', '["http://a"]'),
-            *("[1]", '["a*"]'),
-        ),
-        ("a:1", "http://a", "[::1]", "a*", "a\0b"),
+HOST: Final = "db-a.example.com"
+GOOD: Final[dict[str, Good]] = {
+    "line.listen": ((f'"{LINE}"', str(LINE), LINE), *HTTP_LISTEN),
+    "http.listen": HTTP_LISTEN,
+    "line.unix_mode": MODES,
+    "http.unix_mode": MODES,
+    "http.hosts": (
+        ('["jobs.example.com", "B_2"]', "jobs.example.com,B_2", ("jobs.example.com", "b_2")),
+        ("[]", "", ()),
     ),
     "auth.unix_uids": IDS,
     "auth.unix_gids": IDS,
-    "postgres.url": Values(
-        ((f'"{DATABASE}"', DATABASE, DATABASE), ('"off"', "off", None)),
-        "must be a url",
+    "postgres.url": ((f'"{DATABASE}"', DATABASE, DATABASE), ('"off"', "off", None)),
+    "postgres.name": (('"jobs_2"', "jobs_2", "jobs_2"), ('"delayd"', "delayd", "delayd")),
+    "postgres.address": (
+        *((f'"{HOST}"', HOST, HOST), ('"2001:db8::1"', "2001:db8::1", "2001:db8::1")),
+        ('"off"', "off", None),
+    ),
+    "postgres.accept": (('["fsync"]', "fsync", ("fsync",)), ("[]", "", ())),
+    "topics": (
         (
-            *('""', "1", '"a"', '"mysql://a"', '"postgresql://ada:s3cret@db/jobs"'),
-            *('"postgresql://db/jobs?password=s3cret"', '"postgresql://ada@db@db/jobs"'),
+            '{"mail.*" = {ttr = "2m", push = {url = "https://h/?q=1"}}}',
+            '{"mail.*": {"ttr": "2m", "push": {"url": "https://h/?q=1"}}}',
+            Patterns({"mail.*": PUSHED}),
         ),
-        ("", "host=db", "postgresql://:s3cret@db", "postgres://db/?sslpassword=s3cret"),
     ),
-    "postgres.name": Values(
-        (('"jobs_2"', "jobs_2", "jobs_2"), ('"delayd"', "delayd", "delayd")),
-        "must be a name of a schema",
-        ("1", '""', '"Jobs"', '"a b"', '"2"', '"pg_jobs"', "'a\"'", f'"{"a" * 64}"'),
-        ("", "Jobs", "a-b", "pg_x"),
-    ),
-    "postgres.address": Values(
+    "schedules": (
         (
-            ('"db-a.example.com"', "db-a.example.com", "db-a.example.com"),
-            ('"2001:db8::1"', "2001:db8::1", "2001:db8::1"),
-            ('"off"', "off", None),
+            '{"a/b" = {topic = "t", cron = "@daily", start = 2030-01-01T00:00:00Z, body = ""}}',
+            '{"a/b": {"topic": "t", "cron": "@daily", "start": 1893456000, "body": ""}}',
+            {"a/b": (Definition(topic="t", cron="@daily", start_ms=1_893_456_000_000), b"")},
         ),
-        "must be a name or an IP address of this machine",
-        ("1", '""', '"a:1"', '"a:b:c"', '"[::1]"', '"fe80::1%eth0"', '"a b"', '"http://a"'),
-        ("", "a:1", "1:2:3", "a b"),
-    ),
-    "postgres.accept": Values(
-        (('["fsync"]', "fsync", ("fsync",)), ("[]", "", ())),
-        'must be a list of "fsync", "full_page_writes"',
-        ('"fsync"', "1", '["sync"]', "[1]"),
-        ("sync", "fsync,x"),
-    ),
-    "topics": Values(
         (
-            (
-                '{"mail.*" = {ttr = "2m", push = {url = "https://h/?q=1"}}}',
-                '{"mail.*": {"ttr": "2m", "push": {"url": "https://h/?q=1"}}}',
-                Patterns({"mail.*": PUSHED}),
-            ),
+            '{b = {topic = "t", every = 5, body_base64 = "/w=="}}',
+            '{"b": {"topic": "t", "every": "5s", "body_base64": "/w=="}}',
+            {"b": (Definition(topic="t", every_ms=5_000), b"\xff")},
         ),
-        "must ",
-        ('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }", '{ "a b" = {} }', "{ a = { ttr = 0 } }"),
-        ("", "a", "[]", "1", "null", '{"a": 1}', '{"a b": {}}', '{"a": {"ttr": 0}}', "{}{}"),
     ),
-    "schedules": Values(
+    "push.hosts": (
+        ('["*.Example.com", "::1"]', "*.Example.com,::1", ("*.example.com", "::1")),
+        ("[]", "", ()),
+    ),
+    "push.private_networks": (('["10.1.0.0/16", "::1"]', "10.1.0.0/16,::1/128", NETWORKS),),
+    "push.ports": (("[1, 65535]", "1,65535", (1, 65_535)),),
+    "push.sign_with": (
+        ('["orders", "orders.old"]', "orders,orders.old", ("orders", "orders.old")),
+    ),
+    "sinks": (
         (
-            (
-                '{"a/b" = {topic = "t", cron = "@daily", start = 2030-01-01T00:00:00Z, body = ""}}',
-                '{"a/b": {"topic": "t", "cron": "@daily", "start": 1893456000, "body": ""}}',
-                {"a/b": (Definition(topic="t", cron="@daily", start_ms=1_893_456_000_000), b"")},
-            ),
-            (
-                '{b = {topic = "t", every = 5, body_base64 = "/w=="}}',
-                '{"b": {"topic": "t", "every": "5s", "body_base64": "/w=="}}',
-                {"b": (Definition(topic="t", every_ms=5_000), b"\xff")},
-            ),
+            '{a={kind="\\U0001f600", "a \\"b\\""=[1, {on=2030-01-01, at=09:00:00}], end=inf}}',
+            None,
+            {"a": SinkSection("\U0001f600", ODD)},
         ),
-        "",
-        (
-            *('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }"),
-            '{ "a b" = { topic = "t", every = 5, body = 1 } }',
-            '{ a = { topic = "t", every = 5 } }',
-            '{ a = { topic = "t", every = "1ms", body = 1 } }',
-            '{ a = { topic = "t", every = 5, body = 1, start = 2030-01-01T00:00:00 } }',
-        ),
-        ("", "a", "[]", "1", "null", '{"a": 1}', '{"a": {"topic": "t", "every": 5}}', "{}{}"),
-    ),
-    "push.hosts": Values(
-        (
-            ('["*.Example.com", "::1"]', "*.Example.com,::1", ("*.example.com", "::1")),
-            ("[]", "", ()),
-        ),
-        "must be hosts or patterns",
-        ('"*"', '""', "true", "1", '[""]', '["a b"]', '["a:1"]', '["https://a"]', "[1]", '["a/b"]'),
-        ("a:1", "https://a", "[::1]", "a/b", "a\0b"),
-    ),
-    "push.private_networks": Values(
-        (('["10.1.0.0/16", "::1"]', "10.1.0.0/16,::1/128", NETWORKS),),
-        "must be networks",
-        ('"10.0.0.0/8"', '""', "1", '["x"]', "[1]", '["10.0.0.1/8"]', '["10.0.0.0/33"]', '[""]'),
-        ("x", "10.0.0.1/8", "fe80::/129", "10.0.0.0/8,y", "1"),
-    ),
-    "push.ports": Values(
-        (("[1, 65535]", "1,65535", (1, 65_535)),),
-        "must be a list of whole numbers from 1 to 65535",
-        ("443", '"443"', "[0]", "[65536]", '["443"]', "[443.5]", "[true]"),
-        ("0", "65536", "443,x", "-1", "*"),
-    ),
-    "push.sign_with": Values(
-        (('["orders", "orders.old"]', "orders,orders.old", ("orders", "orders.old")),),
-        "must be at most 2 names of secrets",
-        ('"a"', "1", '[""]', "[1]", '["a b"]', '["a", "b", "c"]', '["a/b"]'),
-        ("a/b", "a,b,c", "a\0b"),
-    ),
-    "sinks": Values(
-        (
-            (
-                '{a={kind="\\U0001f600", "a \\"b\\""=[1, {on=2030-01-01, at=09:00:00}], end=inf}}',
-                None,
-                {"a": SinkSection("\U0001f600", ODD)},
-            ),
-        ),
-        "",
-        ('"{}"', '{ a = "secret" }', "{ a = {} }", '{ "a b" = {} }', "{ a = { kind = 5 } }"),
-        ("a", "[]", '{"a": "secret"}', '{"a": {}}', '{"a": {"kind": 5}}', '{"a b": {}}'),
     ),
 }
-"""Of settings whose schema does not say what they may be."""
+
+
+def _own() -> Iterator[tuple[str, Values]]:
+    """Of settings whose schema does not say what they may be; the wrong ones in a file of text."""
+    text = (Path(__file__).parent / "config_values.txt").read_text(encoding="utf-8")
+    for row in re.sub(r"\n +", " ", re.sub(r"(?m)^#.*\n", "", text)).strip().splitlines():
+        names, rule, *wrong = (column.strip() for column in row.split(" | "))
+        in_file, as_text = (column.split(" ; ") for column in wrong)
+        as_text = [json.loads(each) if each.startswith('"') else each for each in as_text]
+        for name in names.split(", "):
+            yield name, Values(GOOD[name], rule, tuple(in_file), tuple(as_text))
+
+
+OWN: Final = dict(_own())
 PATH: Final = Values(
     (
         ("'/t\"\\.json'", '/t"\\.json', '/t"\\.json'),
@@ -224,7 +153,7 @@ PATH: Final = Values(
     ("1",),
     ("", "a\0b"),
 )
-EMPTY: Final[tuple[tuple[str, str | None, object], ...]] = ()
+EMPTY: Final[Good] = ()
 BOUNDS: Final = re.compile(
     r"([0-9,]+)(?: (ms|s|B|KiB|MiB))? to ([0-9,]+)(?: (s|min|h|KiB|MiB|GiB)\b)?"
 )

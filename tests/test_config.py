@@ -1,3 +1,4 @@
+import itertools
 import os
 import re
 import tomllib
@@ -19,13 +20,20 @@ from delayd.config import (
     load,
     variable_of,
 )
+from delayd.core.policy import FIELDS
 from delayd.exits import Exit
 from delayd.log_lines import LogFormat
-from delayd.net.addresses import TcpAddress
 from tests.config_files import EXAMPLE, OPERATIONS, errors_of, written
+from tests.pages import is_as_told
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted((ROOT / "docs").glob("*.md"))
+TOLD: Final = (Path(__file__).parent / "config_errors.txt").read_text(encoding="utf-8")
+FACTS: Final = [
+    fact
+    for block in re.sub(r"(?m)^#.*\n", "", TOLD).split("\n\n")
+    for fact in (block.splitlines() if " # " in block else filter(None, [block.strip()]))
+]
 
 # --- The table and the example -------------------------------------------------------------------
 
@@ -73,15 +81,6 @@ def test_an_option_of_a_sink_can_be_a_variable_which_wins_over_the_file(tmp_path
     }
 
 
-def test_a_variable_of_a_sink_that_is_not_configured_is_refused(tmp_path: Path) -> None:
-    environment = {"DELAYD_SINKS_A_": "p", "DELAYD_SINKS_B_URL": "u"}
-    rule = "must be DELAYD_SINKS_NAME_OPTION, of a sink that is configured"
-    assert errors_of(written(tmp_path, SINKS), environment) == [
-        f"environment: DELAYD_SINKS_A_: {rule}",
-        f"environment: DELAYD_SINKS_B_URL: {rule}",
-    ]
-
-
 def test_a_sink_says_which_topics_may_use_it(tmp_path: Path) -> None:
     text = '[sinks.a]\nkind = "redis"\ntopics = ["b*", "mail"]\n[sinks.b]\nkind = "redis"\n'
     sinks = load(written(tmp_path, text), {"DELAYD_SINKS_B_TOPICS": "c*, d"}, {}).sinks
@@ -90,11 +89,6 @@ def test_a_sink_says_which_topics_may_use_it(tmp_path: Path) -> None:
         "b": SinkSection("redis", {}, ("c*", "d")),
     }
     assert sinks["a"].without_secrets() == {"kind": "redis", "topics": ["b*", "mail"]}
-    for wrong in ('["a b"]', "[]", '"b*"', "7"):
-        with pytest.raises(ConfigErrors, match=r"sinks\.a\.topics: must be"):
-            load(written(tmp_path, f'[sinks.a]\nkind = "redis"\ntopics = {wrong}\n'), {}, {})
-    with pytest.raises(ConfigErrors, match='DELAYD_SINKS_A_TOPICS = "": must be'):
-        load(written(tmp_path, text), {"DELAYD_SINKS_A_TOPICS": ""}, {})
 
 
 def test_paths_in_the_file_count_from_its_directory(tmp_path: Path) -> None:
@@ -141,13 +135,6 @@ def test_a_data_directory_where_it_counted_from_before_is_not_left_behind(
     assert load(path, {}, {}).data_dir == f"{tmp_path}/jobs"
 
 
-def test_two_sinks_cannot_have_the_same_variables(tmp_path: Path) -> None:
-    text = '[sinks.a-b]\nkind = "redis"\n[sinks.A_b]\nkind = "redis"'
-    assert errors_of(written(tmp_path, text)) == [
-        "sinks.A_b: must differ from a-b in more than case and . _ -"
-    ]
-
-
 def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) -> None:
     path = written(tmp_path, 'data_dir = "file"\njournal.sync = "never"\nlog.format = "json"')
     environment = {"DELAYD_DATA_DIR": "variable", "DELAYD_JOURNAL_SYNC": "interval"}
@@ -156,24 +143,6 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path) ->
     assert config.sync is SyncPolicy.INTERVAL
     assert config.log_format is LogFormat.JSON
     assert config.wheel_size == limits.WHEEL_SIZE_DEFAULT
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:11399", "unix:/run/x.sock"])
-def test_the_two_protocols_need_two_addresses(address: str) -> None:
-    rule = "must not be the same address; each protocol needs its own"
-    assert errors_of(flags={"--line": address, "--http": address}) == [
-        f'line.listen and http.listen = "{address}": {rule}'
-    ]
-    any_port = TcpAddress("127.0.0.1", 0)
-    config = load(None, {}, {"--line": str(any_port), "--http": str(any_port)})
-    assert config.line_listen == config.http_listen == any_port
-
-
-def test_a_value_that_is_overridden_must_be_valid_all_the_same(tmp_path: Path) -> None:
-    path = written(tmp_path, 'journal.sync = "sometimes"')
-    assert errors_of(path, flags={"--sync": "never"}) == [
-        'journal.sync = "sometimes": must be one of always, interval, never'
-    ]
 
 
 def test_variables_of_others_are_not_ours() -> None:
@@ -200,31 +169,47 @@ def test_a_variable_that_a_document_names_for_anything_keeps_no_daemon_from_star
             assert "no such variable" not in str(errors)  # noqa: PT017 - if there are any
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0:11300", "[::]:11300", "example.net:1", "10.0.0.1:1"])
+def test_addresses_that_others_reach_need_the_users_word(address: str) -> None:
+    for front_end in ("line", "http"):
+        flags = {"--line": "off", "--http": "off", f"--{front_end}": address}
+        (only,) = errors_of(flags=dict(flags))
+        assert only.startswith(f'{front_end}.listen = "{address}": must be a loopback address')
+        assert "--insecure-no-auth" in only
+        config = load(None, {}, {**flags, "--insecure-no-auth": True})
+        assert str(config.line_listen or config.http_listen) == address
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:11300", "localhost:1", "unix:/x"])
+def test_addresses_of_this_machine_need_nothing(address: str) -> None:
+    for front_end in ("line", "http"):
+        config = load(None, {}, {"--line": "off", "--http": "off", f"--{front_end}": address})
+        assert str(config.line_listen or config.http_listen) == address
+
+
+def test_two_front_ends_may_share_what_is_no_address_yet_and_be_reached_with_tokens() -> None:
+    for address, other in (("127.0.0.1:0", "127.0.0.1:0"), ("10.0.0.1:1", "10.0.0.1:2")):
+        flags = {"--line": address, "--http": other}
+        config = load(None, {"DELAYD_AUTH_TOKENS": "tokens.json"}, flags)
+        assert [str(config.line_listen), str(config.http_listen)] == [address, other]
+
+
 # --- Errors --------------------------------------------------------------------------------------
 
 
-def test_all_errors_of_all_sources_are_told_at_once_in_order(tmp_path: Path) -> None:
-    path = written(tmp_path, 'data_dir = 7\nwheel.tik = 1\n[line]\nlisten = "11300"\n[lines]\n')
-    errors = errors_of(
-        path, {"DELAYD_JOURNAL_SYNC": "some\ntimes", "DELAYD_LOG_LEVL": "x"}, {"--http": ":1"}
-    )
-    assert errors == [
-        "data_dir = 7: must be the path of a directory",
-        "wheel.tik: there is no such setting; did you mean wheel.tick?",
-        'line.listen = "11300": must be HOST:PORT or unix:PATH',
-        "[lines]: there is no such section; did you mean line?",
-        'environment: DELAYD_JOURNAL_SYNC = "some\\ntimes": must be one of always, interval, never',
-        "environment: DELAYD_LOG_LEVL: there is no such variable; did you mean DELAYD_LOG_LEVEL?",
-        'command line: --http = ":1": must have a host before the port, by name or number',
-    ]
-
-
-def test_the_nearest_variable_is_suggested() -> None:
-    # What all names begin with makes none of them similar.
-    for name, nearest in (("SYNC", "JOURNAL_SYNC"), ("CONFIG_FILE", "CONFIG"), ("FOO", "")):
-        (only,) = errors_of(environment={f"DELAYD_{name}": "x"})
-        hint = f"; did you mean DELAYD_{nearest}?" if nearest else ""
-        assert only == f"environment: DELAYD_{name}: there is no such variable{hint}"
+@pytest.mark.parametrize("fact", FACTS)
+def test_what_is_wrong_is_said(tmp_path: Path, fact: str) -> None:
+    text, _, rule = fact.partition(" # ")
+    lines = f"{text}\n> {text}: {rule}" if rule else fact
+    said = {sign: re.findall(rf"^\{sign} (.*)$", lines, re.MULTILINE) for sign in "$>"}
+    given = dict(line.replace("\\n", "\n").split("=", 1) for line in said["$"])
+    environment = {name: text for name, text in given.items() if name.startswith("DELAYD_")}
+    flags: dict[str, object] = {name: given[name] for name in given.keys() - environment.keys()}
+    file = written(tmp_path, re.sub(r"(?m)^[$>] .*$", "", lines))
+    errors = errors_of(file, environment, flags)
+    for error, told in zip(errors, said[">"], strict=True):
+        assert is_as_told(told, error), error
+        assert "s3cret" not in error
 
 
 @pytest.mark.parametrize(
@@ -254,6 +239,49 @@ def test_what_cannot_be_read_is_one_error_which_hides_no_other_and_is_not_waited
     assert load("/dev/null", {}, {}) == load(longest, {}, {}) == Config()
     longer = written(tmp_path, "#" * (limits.CONFIG_BYTES_MAX + 1))
     assert errors_of(longer) == ["cannot be read: it is longer than 1MiB"]
+
+
+# --- Policies and schedules ----------------------------------------------------------------------
+
+
+def uncommented(section: str, directory: Path) -> Config:
+    """The configuration with what the example has in comments below a heading."""
+    _, _, text = EXAMPLE.read_text().partition(f"\n[{section}]\n")
+    rows = itertools.takewhile(lambda row: row.startswith("# "), text.splitlines())
+    return load(written(directory, "\n".join(row[2:] for row in rows)), {}, {})
+
+
+def test_the_policies_and_the_schedule_in_the_example_can_be_uncommented(tmp_path: Path) -> None:
+    policies = uncommented("topics", tmp_path).topics
+    assert policies is not None
+    policy = policies.of("mail.welcome")
+    assert policy is not None
+    given = {row.name for row in FIELDS if getattr(policy, row.inside) is not None}
+    assert given == {row.name for row in FIELDS} - {"exhausted", "on_close"}  # say nothing
+    schedules = uncommented("schedules", tmp_path).schedules
+    assert schedules is not None
+    definition, body = schedules["nightly"]
+    assert (definition.topic, definition.limit, body) == ("reports", 100, b"all of yesterday")
+
+
+SCHEDULES: Final = """
+text.body = "5 kg"
+json.body = '{"a": 1}'
+table.body.at = 2030-01-01T00:00:00Z
+bytes.body_base64 = "/w=="
+"""
+
+
+def test_the_body_of_a_schedule_is_a_text_as_it_is_or_a_value_as_json(tmp_path: Path) -> None:
+    text = re.sub(r"(?m)^(\w+)\..*$", r'\g<0>\n\1.topic = "t"\n\1.every = 5', SCHEDULES)
+    read = load(written(tmp_path, f"[schedules]{text}"), {}, {}).schedules
+    assert read is not None
+    assert {name: body for name, (_, body) in read.items()} == {
+        "text": b"5 kg",
+        "json": b'{"a": 1}',
+        "table": b'{"at":"2030-01-01T00:00:00Z"}',
+        "bytes": b"\xff",
+    }
 
 
 # --- The page for operators ----------------------------------------------------------------------

@@ -51,8 +51,8 @@ from tests.rigs.engine import EngineRig
 ROOT: Final = Path(__file__).parents[1]
 OPERATIONS_PAGE: Final = ROOT / "docs" / "operations.md"
 DASHBOARD: Final = ROOT / "docs" / "grafana-dashboard.json"
+TOLD: Final = (Path(__file__).parent / "metrics.txt").read_text(encoding="utf-8")
 START_MS: Final = 1_700_000_000_000
-
 
 AWKWARD: Final = 'line "a\\b":11300'
 OWNERSHIP: Final = LogOwnership(
@@ -79,13 +79,8 @@ class Page:
         """`is_bare`: without a journal, a database, targets and schedules."""
         self.rig = rig
         self.refusals = Refusals()
-        self.journal = JournalFigures(
-            Histogram(SYNC_BOUNDS_NS),
-            Histogram(SYNC_BOUNDS_NS),
-            Histogram(BATCH_BOUNDS_RECORDS),
-            12_345_678,
-            90_000,
-        )
+        times = (Histogram(SYNC_BOUNDS_NS), Histogram(SYNC_BOUNDS_NS))
+        self.journal = JournalFigures(*times, Histogram(BATCH_BOUNDS_RECORDS), 12_345_678, 90_000)
         self.turns = TurnFigures(Histogram(HELD_BOUNDS_NS), 1_500_000)
         took_ms = Histogram(PUSH_BOUNDS_MS)
         for value in (3, 30, 700_000):
@@ -131,9 +126,9 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def families_of(text: str) -> dict[str, Metric]:
     families = list(text_string_to_metric_families(text))
-    names = [family.name for family in families]
-    assert len(set(names)) == len(names), "a family is there twice"
-    return {family.name: family for family in families}
+    found = {family.name: family for family in families}
+    assert len(found) == len(families), "a family is there twice"
+    return found
 
 
 def samples_of(text: str) -> Samples:
@@ -218,87 +213,6 @@ def test_names_follow_the_conventions() -> None:
 
 # --- What it tells -------------------------------------------------------------------------------
 
-WHOLE: Final = """
-delayd_build_info{compiled="true",version="1.2.3"} 1.0
-delayd_refusals_total{reason="OUT_OF_MEMORY"} 0.0
-delayd_refusals_total{reason="GROUP_FULL"} 0.0
-delayd_refusals_total{reason="DRAINING"} 3.0
-delayd_connections{front_end="line"} 17.0
-delayd_connections{front_end="http"} 4.0
-delayd_wheel_levels 2.0
-delayd_wheel_cascades_total 5.0
-delayd_loop_lag_seconds_sum 0.0003
-delayd_loop_lag_longest_seconds 0.0015
-delayd_watchdog_repairs_total 2.0
-delayd_journal_bytes 1.2345678e+07
-delayd_snapshot_age_seconds 90.0
-delayd_log_owner 1.0
-delayd_log_epoch 7.0
-delayd_log_lease_left_seconds 4.5
-delayd_log_reachable 1.0
-delayd_log_standbys 2.0
-delayd_log_standby_lag_frames{standby="line there:11300"} 3.0
-delayd_log_standby_lag_frames{standby="line \\"a\\\\b\\":11300"} 0.0
-delayd_log_standby_lag_seconds{standby="line there:11300"} 0.25
-delayd_log_standby_lag_seconds{standby="line \\"a\\\\b\\":11300"} 0.04
-delayd_http_requests_total{call="put_job",status="201"} 2.0
-delayd_http_requests_total{call="put_job",status="422"} 1.0
-delayd_http_request_seconds_sum{call="put_job"} 0.009
-delayd_push_attempts_total{result="delivered",topic="mail.0"} 2.0
-delayd_push_attempts_total{result="failed",topic="mail.0"} 1.0
-delayd_push_attempts_total{result="delivered",topic="other topics"} 0.0
-delayd_push_attempts_total{result="failed",topic="other topics"} 0.0
-delayd_push_in_flight 4.0
-delayd_push_breakers{state="closed"} 3.0
-delayd_push_breakers{state="open"} 2.0
-delayd_push_breakers{state="half_open"} 1.0
-delayd_push_seconds_sum{sink="url"} 700.033
-delayd_schedules{state="active"} 1.0
-delayd_schedules{state="paused"} 1.0
-delayd_schedules{state="over"} 0.0
-delayd_schedule_next_run_timestamp_seconds{schedule="nightly"} 1.79528760025e+09
-delayd_schedule_last_run{outcome="dead",schedule="nightly"} 1.0
-delayd_topics 6.0
-delayd_oldest_ready_age_seconds{topic="mail.1"} 1.123
-delayd_oldest_ready_age_seconds{topic="mail.2"} 1.123
-delayd_oldest_ready_age_seconds{topic="mail.3"} 1.123
-delayd_oldest_ready_age_seconds{topic="mail.4"} 1.123
-delayd_topic_groups{topic="mail.0"} 1.0
-delayd_topic_groups{topic="mail.1"} 1.0
-delayd_topic_groups{topic="mail.2"} 1.0
-delayd_topic_groups{topic="mail.3"} 1.0
-delayd_topic_groups{topic="mail.4"} 1.0
-"""
-"""All lines of these names; a topic without groups and one that is paused have no line of such."""
-SOME: Final = """
-delayd_operations_total{operation="put"} 20.0
-delayd_operations_total{operation="reserve"} 5.0
-delayd_journal_commit_seconds_bucket{le="0.001"} 0.0
-delayd_journal_commit_seconds_bucket{le="0.002"} 1.0
-delayd_journal_batch_records_bucket{le="10.0"} 1.0
-delayd_http_request_seconds_bucket{call="put_job",le="0.002"} 0.0
-delayd_http_request_seconds_bucket{call="put_job",le="0.005"} 3.0
-delayd_push_seconds_bucket{le="0.005",sink="url"} 1.0
-delayd_push_seconds_bucket{le="600.0",sink="url"} 2.0
-delayd_push_seconds_bucket{le="+Inf",sink="url"} 3.0
-delayd_scheduled_runs_total{event="put"} 8.0
-delayd_schedule_runs_total{event="put",schedule="nightly"} 5.0
-delayd_jobs{state="ready",topic="default"} 0.0
-delayd_jobs{state="ready",topic="mail.0"} 0.0
-delayd_jobs{state="reserved",topic="mail.0"} 4.0
-delayd_jobs{state="ready",topic="mail.1"} 3.0
-delayd_jobs{state="reserved",topic="mail.1"} 1.0
-delayd_jobs{state="delayed",topic="mail.1"} 0.0
-delayd_jobs{state="buried",topic="mail.1"} 0.0
-delayd_due_to_ready_seconds_bucket{le="0.2",topic="mail.0"} 0.0
-delayd_due_to_ready_seconds_bucket{le="0.5",topic="mail.0"} 1.0
-delayd_due_to_ready_seconds_bucket{le="+Inf",topic="mail.0"} 1.0
-delayd_due_to_ready_seconds_count{topic="mail.0"} 1.0
-delayd_due_to_ready_seconds_sum{topic="mail.0"} 0.2505
-delayd_ready_to_reserved_seconds_sum{topic="mail.0"} 4.002
-"""
-"""Three jobs of a topic were put at once, and one came later."""
-
 
 def test_what_a_busy_daemon_tells() -> None:
     page = busy_page()
@@ -306,10 +220,10 @@ def test_what_a_busy_daemon_tells() -> None:
     page.journal.batch_records.note(7)
     page.turns.held_ns.note(300_000)
     lines = page.text().splitlines()
-    whole = WHOLE.split("\n")[1:-1]
+    whole, some = (part.strip().splitlines() for part in re.split("(?m)(?:^#.*\n)+", TOLD)[1:])
     names = {re.split("[ {]", line)[0] for line in whole}
     assert [line for line in lines if re.split("[ {]", line)[0] in names] == whole
-    assert {*SOME.split("\n")[1:-1]} <= {*lines}
+    assert {*some} <= {*lines}
     told = re.findall('delayd_operations_total{operation="(.*)"}', page.text())
     assert told == [operation.word for operation in Operation]
 
