@@ -20,7 +20,7 @@ from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from tests import servers
-from tests.binlog.binlogs import BURIED, CREATED_NS, file_of, full, short
+from tests.binlog.binlogs import BURIED, CREATED_NS, NS, file_of, full, short
 from tests.compat.conftest import needs_beanstalkd
 from tests.line_client import LineClient
 from tests.rigs.engine import played
@@ -191,12 +191,14 @@ def test_the_older_format_is_read_as_beanstalkd_reads_it(tmp_path: Path) -> None
     needs_beanstalkd()
     (tmp_path / "binlog").mkdir()
     records = [
-        full(1, b"old", "tube-0", version=5, priority=1, counts=(1, 2, 3, 0, 5)),
+        full(
+            1, b"old", "tube-0", version=5, priority=1, reserves=1, timeouts=2, releases=3, kicks=5
+        ),
         full(2, b"parked", "tube-0", version=5),
-        short(2, b"parked", version=5, state=BURIED, created_ns=CREATED_NS, counts=(1, 0, 0, 1, 0)),
+        short(2, b"parked", version=5, state=BURIED, created_ns=CREATED_NS, reserves=1, buries=1),
         full(3, b"deleted", "tube-1", version=5),
         short(3, b"deleted", version=5, state=0),
-        full(4, b"newer", "tube-1", version=5, ttr_s=7),
+        full(4, b"newer", "tube-1", version=5, ttr_ns=7 * NS),
     ]
     content = file_of(*records, version=5, zeros=500)
     (tmp_path / "binlog" / "binlog.1").write_bytes(content)
