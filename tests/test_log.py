@@ -64,11 +64,9 @@ class Database:
         self.name = self.server.new_log()
 
     def opened(self) -> DurableLog:
-        from delayd.postgres.place import DatabasePlace
-        from delayd.postgres.postgres_log import open_log
+        from tests.rigs.postgres import opened
 
-        place = DatabasePlace.of(self.server.url, name=self.name, lease_ms=LEASE_MS, address="here")
-        return open_log(place, Log(io.StringIO(), int), segment_bytes=SEGMENT_BYTES)
+        return opened(self.server, self.name, LEASE_MS)
 
     def power_cut(self) -> None:
         self.server.kill()

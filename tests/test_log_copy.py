@@ -1,5 +1,7 @@
 """A log that is copied leads to the same state, and there is all of the copy or nothing."""
 
+# ruff: noqa: ANN401 - connections, and what is given to them
+
 import contextlib
 import io
 import random
@@ -69,23 +71,25 @@ class InDatabase:
     def __init__(self, server: PostgresServer, name: str) -> None:
         from delayd.postgres.place import DatabasePlace
 
-        self.news = Log(io.StringIO(), int)
         self.place = DatabasePlace.of(server.url, name=name, lease_ms=LEASE_MS, address="here")
 
     def source(self) -> CopySource:
         from delayd.postgres.copies import DatabaseSource
 
-        return DatabaseSource(self.place, self.news)
+        return DatabaseSource(self.place, Log(io.StringIO(), int))
 
     def target(self) -> CopyTarget:
         from delayd.postgres.copies import DatabaseTarget
 
         return DatabaseTarget(self.place)
 
-    def log(self) -> DurableLog:
+    def owned(self) -> DurableLog:
         from delayd.postgres.postgres_log import open_log
 
-        return open_log(self.place, self.news, segment_bytes=SEGMENT_BYTES)
+        log = open_log(self.place, Log(io.StringIO(), int), segment_bytes=SEGMENT_BYTES)
+        assert [*log.follow()]
+        assert log.take_over()
+        return log
 
 
 @pytest.mark.walk(3, 60)
@@ -211,7 +215,7 @@ def test_a_database_gets_nothing_of_a_copy_that_fails(
     target = opened.target()
 
     @contextlib.contextmanager
-    def cut_off(*given: Any) -> Iterator[Iterator[LogFrame]]:  # noqa: ANN401
+    def cut_off(*given: Any) -> Iterator[Iterator[LogFrame]]:
         with target.filled(*given) as frames:
             next(frames)
             yield iter(())
@@ -242,43 +246,36 @@ class Cuts:
     def __init__(self, at: int) -> None:
         self.at = at
 
-    def connection(self, conninfo: bytes, shown: str) -> "CutConnection":
+    def connection(self, conninfo: bytes, shown: str) -> object:
         from delayd.postgres.connection import Connection
 
-        return CutConnection(self, Connection(conninfo, shown))
+        real: Any = Connection(conninfo, shown)
+        real.run, real.ask = self._counted(real, real.run), self._counted(real, real.ask)
+        real.stream = self._streamed(real, real.stream)
+        return real
 
-    @contextlib.contextmanager
-    def statement(self, real: Any) -> Iterator[None]:  # noqa: ANN401 - a connection
+    def _counted(self, real: Any, statement: Callable[..., object]) -> Callable[..., object]:
+        def carried_out(*what: object, **how: object) -> object:
+            answer = statement(*what, **how)
+            self._count(real)
+            return answer
+
+        return carried_out
+
+    def _streamed(self, real: Any, stream: Callable[..., Any]) -> Callable[..., Iterator[object]]:
+        def streamed(*what: object, **how: object) -> Iterator[object]:
+            yield from stream(*what, **how)
+            self._count(real)
+
+        return streamed
+
+    def _count(self, real: Any) -> None:
         from delayd.postgres.errors import DatabaseLost
 
-        yield
         self.at -= 1
         if not self.at:
             real.close()
             raise DatabaseLost("cut off by the test")
-
-
-class CutConnection:
-    """One of them."""
-
-    def __init__(self, cuts: Cuts, real: Any) -> None:  # noqa: ANN401 - a connection
-        self._cuts, self._real = cuts, real
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._real, name)
-
-    def run(self, *what: object) -> None:
-        with self._cuts.statement(self._real):
-            self._real.run(*what)
-
-    def ask(self, *what: object, within_ms: int) -> Any:  # noqa: ANN401
-        with self._cuts.statement(self._real):
-            answer = self._real.ask(*what, within_ms=within_ms)
-        return answer  # noqa: RET504 - it may be lost
-
-    def stream(self, *what: object, within_ms: int) -> Iterator[Any]:
-        with self._cuts.statement(self._real):
-            yield from self._real.stream(*what, within_ms=within_ms)
 
 
 @pytest.mark.process
@@ -335,21 +332,15 @@ def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(
     copy_log(DirectorySource(disk, "data"), opened.target())
     target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)
 
-    def owned() -> DurableLog:
-        log = opened.log()
-        assert [*log.follow()]
-        assert log.take_over()
-        return log
-
-    log = owned()
+    log = opened.owned()
     with pytest.raises(LogError, match=r"here owns the log in .*: stop it before"):
         copy_log(opened.source(), target)
     log.close()
 
     @contextlib.contextmanager
-    def late(*given: Any) -> Iterator[Iterator[LogFrame]]:  # noqa: ANN401
+    def late(*given: Any) -> Iterator[Iterator[LogFrame]]:
         with target.filled(*given) as frames:
-            owned().close()
+            opened.owned().close()
             yield frames
 
     with pytest.raises(LogError, match=r"a daemon has owned the log in .* meanwhile"):
