@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import pytest
 
@@ -45,122 +45,70 @@ from delayd.push.amqp_sink import AMQP_FIELDS
 from delayd.push.options import SERVER_FIELDS
 from delayd.push.redis_sink import REDIS_FIELDS
 from tests.rigs.openapi import validator
+from tests.rigs.written import Fact, facts_of
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
-NAN: Final = float("nan")
 
 
-class Kept(NamedTuple):
-    """What a kind takes and refuses."""
-
-    kind: ValueKind
-    takes: dict[str | int | float | bool, object]
-    """As JSON has it; in a variable the same, as text."""
-    refuses: dict[str, tuple[object, ...]]
-    """By the rule that is broken."""
-    as_text: tuple[str, ...] = ()
-    """What a variable may not hold."""
-
-
-WHOLE_RULE: Final = "must be a whole number from 2 to 90"
 KINDS: Final = {
-    "text": Kept(text_of("must be it"), {"a": "a"}, {"must be it": ("", 1, None, "a\0b", ["a"])}),
-    "matching": Kept(
-        matching("a+", "must be a"), {"aa": "aa"}, {"must be a": ("", "aab", "a\n", 1)}
-    ),
-    "flag": Kept(
-        FLAG,
-        {True: True, False: False},
-        {"must be true or false": (0, 1, "true", "yes", None)},
-        ("", "1", "yes", "True"),
-    ),
-    "one of": Kept(
-        one_of({"a": 7, "b": None}), {"a": 7, "b": None}, {"must be one of a, b": ("", "A", 1, [])}
-    ),
-    "whole": Kept(
-        whole(2, 90),
-        {2: 2, 90: 90},
-        {WHOLE_RULE: (1, 91, -2, 2.5, 91.0, NAN, 1e400, True, None, "2", "many", [2])},
-        ("", "-2", "2.0", "many", "1e1", "0x10", "1_0", " 5", "\u0665"),
-    ),
-    "number": Kept(
-        number(0.5, 9),
-        {0.5: 0.5, 9: 9},
-        {"must be a number from 0.5 to 9": (0, 9.5, NAN, True, None, "5")},
-    ),
-    "duration": Kept(
-        duration(100, 60_000),
-        {"100ms": 100, "1m": 60_000, 0.1: 100, 60: 60_000, "0.1": 100},
-        {
-            'must be from "100ms" to "1m"': ("99ms", "99.9ms", "60001ms", 0, -1, NAN, 1e400, 2**99),
-            f'{DURATION_RULE}, from "100ms" to "1m"': ("", "soon", "-1s", "1e3", True, None),
-        },
-        ("", "soon", "-1", "1s 1h", "nan", "inf", "5S"),
-    ),
-    "any duration": Kept(
-        DURATION,
-        {0: 0, "49710d": 4_294_944_000_000},
-        {"must be from 0 to 4294967295 s": (-1, 2**32), DURATION_RULE: ("137y", "later", True)},
-    ),
-    "ttr": Kept(
-        TTR,
-        {0.0001: 1, "1ms": 1},
-        {"must be more than 0, up to 4294967295 s": (0, "0s"), DURATION_RULE: ("", None)},
-    ),
-    "size": Kept(
-        size(4096, 1 << 30),
-        {4096: 4096, "1GiB": 1 << 30, "4 KiB": 4096, "4.1 kB": 4100},
-        {
-            "must be from 4096 to 1073741824 bytes": (4095, "100", 2**31),
-            'must be from "4KiB" to "1GiB"': ("1 kB", "1025MiB"),
-            SIZE_RULE: ("", "much", "-1", -1, "1e6", 65536.5, True, None, "1 Kib b"),
-        },
-        ("", "much", "-1", "1KiBB", "9999999TiB"),
-    ),
-    "or off": Kept(
-        or_off(whole(2, 90)), {"off": None, 2: 2}, {f"{WHOLE_RULE}, or off": (1, "Off", False)}
-    ),
-    "list": Kept(
-        list_of(whole(2, 90), "must be a list", 1, 2),
-        {},
-        {"must be a list": ([], [2, 2, 2], 2, "2,3", {}, None), WHOLE_RULE: ([1], [2, "3"])},
-        ("", "2,3,4", "x"),
-    ),
-    "time": Kept(
-        TIME,
-        {"1970-01-01T00:00:07Z": 7, "1970-01-01T01:00:07.9+01:00": 7},
-        {TIME_RULE: ("2026-11-21", "2026-02-30T00:00:00Z", 7, None, "")},
-    ),
+    "text": text_of("must be it"),
+    "matching": matching("a+", "must be a"),
+    "flag": FLAG,
+    "one of": one_of({"a": 7, "b": None}),
+    "whole": whole(2, 90),
+    "number": number(0.5, 9),
+    "duration": duration(100, 60_000),
+    "any duration": DURATION,
+    "ttr": TTR,
+    "size": size(4096, 1 << 30),
+    "or off": or_off(whole(2, 90)),
+    "list": list_of(whole(2, 90), "must be a list", 1, 2),
+    "time": TIME,
 }
+WHOLE_RULE: Final = "must be a whole number from 2 to 90"
+RULES: Final = {"DURATION": DURATION_RULE, "SIZE": SIZE_RULE, "TIME": TIME_RULE}
+FACTS: Final = facts_of(Path(__file__).parent / "fields.txt", separator="")
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_kind_takes_what_it_says_in_json_and_as_text_and_writes_it_so_that_it_is_read(
-    name: str,
-) -> None:
-    kind, takes, _, _ = KINDS[name]
-    for given, value in takes.items():
-        as_text = given if isinstance(given, str) else json.dumps(given)
-        assert kind.read(given) == value, given
-        assert name == "number" or kind.read(GivenText(as_text)) == value, given
-        assert kind.read(kind.show(value)) == value, given
-        assert validator(kind.schema).is_valid(given), given
+@pytest.mark.parametrize("fact", FACTS, ids=str)
+def test_a_kind_takes_and_refuses_what_is_written_of_it(fact: Fact) -> None:
+    kind = KINDS[fact.name]
+    for line in fact.steps:
+        if line.startswith("takes "):
+            for each in line.removeprefix("takes ").split(" ; "):
+                taken(kind, *map(json.loads, each.split(" = ")), has_text=fact.name != "number")
+        elif line.startswith("no text "):
+            for text in line.removeprefix("no text ").split(" ; "):
+                with pytest.raises(ValueError, match=r"^must be"):
+                    kind.read(GivenText(json.loads(text)))
+        else:
+            rule, _, values = line.rpartition(": ")
+            word, comma, bounds = rule.partition(", ")
+            for value in values.split(" ; "):
+                refused(kind, json.loads(value), RULES.get(word, word) + comma + bounds)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_what_a_kind_refuses_breaks_one_rule_which_is_said_with_place_and_value(name: str) -> None:
-    kind, _, refuses, as_text = KINDS[name]
-    for rule, values in refuses.items():
-        for value in values:
-            with pytest.raises(Invalid) as caught:
-                Field("a", "a_ms", kind).read(value, "place")
-            assert caught.value.errors == (Wrong("place", rule, shown(value)),)
-            with pytest.raises(Invalid) as caught:
-                Field("a", "a_ms", kind, is_secret=True).read(value)
-            assert str(caught.value) == f"a: {rule}"
-    for text in as_text:
-        with pytest.raises(ValueError, match=r"^must be"):
-            kind.read(GivenText(text))
+def taken(kind: ValueKind, given: Any, value: object, *, has_text: bool) -> None:  # noqa: ANN401
+    """In JSON and as text; what it writes it reads."""
+    as_text = given if isinstance(given, str) else json.dumps(given)
+    assert kind.read(given) == value, given
+    assert not has_text or kind.read(GivenText(as_text)) == value, given
+    assert kind.read(kind.show(value)) == value, given
+    assert validator(kind.schema).is_valid(given), given
+
+
+def refused(kind: ValueKind, value: object, rule: str) -> None:
+    """With place and value, but of a secret."""
+    with pytest.raises(Invalid) as caught:
+        Field("a", "a_ms", kind).read(value, "place")
+    assert caught.value.errors == (Wrong("place", rule, shown(value)),)
+    with pytest.raises(Invalid) as caught:
+        Field("a", "a_ms", kind, is_secret=True).read(value)
+    assert str(caught.value) == f"a: {rule}"
+
+
+def test_every_kind_is_tried() -> None:
+    assert [fact.name for fact in FACTS] == [*KINDS]
 
 
 def test_a_number_without_a_fraction_is_whole_as_json_schema_says() -> None:
