@@ -24,8 +24,10 @@ from delayd.core.log_records import Kind, pack_put
 from delayd.core.stats.histogram import Histogram
 from delayd.journal import file_log as file_log_module
 from delayd.journal.errors import JournalFailed, JournalFull
+from delayd.journal.format import segment_name
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
+    LOOK_MS,
     QUICK_SYNC_NS,
     QUICK_SYNCS_AVERAGED,
     SLOW_SYNC_MS,
@@ -38,6 +40,7 @@ from delayd.limits import (
 from tests.fact_rows import Fact, rows, taken
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
 from tests.rigs.commit import (
+    DIRECTORY,
     HANG_S_MAX,
     INTERVAL_MS,
     CommitRig,
@@ -48,7 +51,11 @@ from tests.rigs.commit import (
 )
 from tests.rigs.log import Broken, End, MemoryLog, Place
 
-FACTS: Final = dict(rows(Path(__file__).parent / "commits.txt"))
+FACTS: Final = {
+    name + ", " * bool(policy) + policy: Fact(fact.given.replace("POLICY", policy), fact.then)
+    for name, fact in rows(Path(__file__).parent / "commits.txt")
+    for policy in ([each.value for each in SyncPolicy] if "POLICY" in fact.given else [""])
+}
 EIO: Final = OSError(errno.EIO, "EIO")
 BROKEN: Final = JournalFailed("segment", "cannot be synced: I/O error")
 PARTS: Final = {
@@ -65,6 +72,7 @@ PARTS: Final = {
     "fileno": "rig.commit.fileno",
     "thread_syncs": "rig.script.thread_syncs",
     "settling": "rig.log.settling_ms",
+    "is_missing": "rig.log.find_lost",
 }
 """Steps that a part of the rig takes, or that see how it is."""
 QUICK_NS: Final = QUICK_SYNC_NS // 4
@@ -93,10 +101,12 @@ class Bench:
     def __init__(self, watch: Watch, kind: str, *options: str) -> None:
         self.watch = watch
         self.disk, self.place = TimedDisk(watch), Place()
-        self.is_closed = False
+        self.is_closed, self.lengths = False, dict[str, int]()
         if kind == "log":
-            self.rig, self.lengths = CommitRig(), {}
             self.commit_to_a_log(*options)
+            return
+        if kind == "lost":
+            self.take_snapshots(SyncPolicy(options[0]))
             return
         is_thread, is_quick = kind == "thread", kind == "quick"
         self.rig = CommitRig(
@@ -119,12 +129,23 @@ class Bench:
 
     def commit_to_a_log(self, *ends: str) -> None:
         """Have a group commit on a log in memory, whose appends end so; `shared`: as a database."""
+        self.rig = CommitRig()
         self.log = self.taken()
         self.log.is_shared = "shared" in ends
         self.log.ends.extend(End(each) for each in ends if each != "shared")
         self.rig.commit = GroupCommit(
             self.log, SyncPolicy.ALWAYS, INTERVAL_MS, self.rig.loop, self.rig.failures.append
         )
+
+    def take_snapshots(self, policy: SyncPolicy) -> None:
+        """Have a group commit that asks for a snapshot of what is lost, as in the service."""
+        rig = CommitRig(policy, disk=self.disk, snapshots=True, syncs_in_turn=True)
+        self.rig, self.missing = rig, list[str]()
+        rig.commit.on_lost = self.lost
+
+    def lost(self, what: str) -> None:
+        self.missing.append(what)
+        self.rig.snapshots.ask_soon()
 
     def text(self, word: str) -> str:
         """What a word of a row stands for."""
@@ -232,6 +253,45 @@ class Bench:
     def breaks(self) -> None:
         self.log._failure = Broken("disk")
 
+    # --- Files that are lost ---------------------------------------------------------------------
+
+    def put(self, name: str, after_ms: str = "0") -> list[str]:
+        """Put a job in a turn of its own, so long after the last."""
+        rig = self.rig
+        rig.clock.advance(int(after_ms))
+        rig.put(body=name.encode())
+        log, must_sync = rig.engine.take_log()
+        replies, now_ms = [(rig.a, name.encode())], rig.clock.now_ms()
+        rig.commit.commit(log, replies, must_sync=must_sync, time_ms=now_ms, wall_ms=now_ms)
+        return rig.look()
+
+    def unlink(self) -> None:
+        self.disk.unlink(f"{DIRECTORY}/{segment_name(1)}")
+
+    def move_away(self) -> None:
+        self.disk.move_directory(DIRECTORY, "elsewhere")
+
+    def elsewhere(self) -> None:
+        """Let the thread sync from now on."""
+        self.rig.log._elsewhere_until_ns = 1 << 62
+        self.disk.may_go_on.set()
+
+    def heal(self) -> None:
+        """Let the snapshot be taken."""
+        self.disk.may_go_on.set()
+        self.rig.rest(ms=100)
+        while self.rig.commit.is_syncing:
+            self.rig.loop.crank()
+
+    def was_missing(self) -> str:
+        return ", ".join(self.missing)
+
+    def same(self) -> bool:
+        """Whether a start finds all that there is."""
+        before = self.rig.state()
+        self.rig.journal.sync()
+        return self.rig.restarted().state() == before
+
     # --- Faults ----------------------------------------------------------------------------------
 
     def fail(self, verb: str, count: str = "1") -> None:
@@ -269,6 +329,9 @@ class Bench:
 
     def failures(self) -> int:
         return len(self.rig.failures)
+
+    def why(self) -> str:
+        return ", ".join(map(str, self.rig.failures))
 
     def codes(self) -> str:
         return " ".join(error.exit_code.name for error in self.rig.failures)
@@ -417,6 +480,18 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(
         rig.log._jobs.put(False)
         rig.log._worker.join()
         bench.is_closed = True
+
+
+@pytest.mark.parametrize("policy", SyncPolicy)
+def test_a_commit_looks_for_its_files_once_a_second_at_most(make: Make, policy: SyncPolicy) -> None:
+    bench = make("lost", policy.value)
+    bench.put("first")
+    looks = bench.disk.verb_counts["status"]
+    for number in range(50):
+        bench.put(str(number), str((LOOK_MS - 1) // 50))
+    assert bench.disk.verb_counts["status"] == looks
+    bench.put("last", str(LOOK_MS))
+    assert bench.disk.verb_counts["status"] <= looks + 4, "the directory, its handle, two files"
 
 
 # --- The turn itself -----------------------------------------------------------------------------
