@@ -1,7 +1,7 @@
-"""What turns and snapshots count, and how it gets to the metrics."""
+"""How what the parts of a daemon count gets to the metrics."""
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
@@ -9,23 +9,17 @@ from delayd import figures as figures_module
 from delayd import turns as turns_module
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
-from delayd.core.background_tasks import BackgroundTask
-from delayd.core.job_record import HEADER
-from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.figures import DaemonFigures
 from delayd.journal.file_log import FileLog
-from delayd.limits import HELD_BOUNDS_NS
 from delayd.line.stats import Stats
 from delayd.metrics import Metrics
-from tests.rigs.commit import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.rigs.commit import HOUR_MS, CommitRig, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.rigs.http import HttpRig
 
 if TYPE_CHECKING:
     from delayd.http.server import HttpServer
-
-MS: Final = 1_000_000
 
 
 @pytest.fixture
@@ -38,129 +32,6 @@ def turning(watch: Watch) -> CommitRig:
     return CommitRig(watch=watch)
 
 
-@pytest.fixture
-def told(turning: CommitRig) -> list[tuple[int, dict[str, int]]]:
-    """What is told of long holds from now on, in milliseconds."""
-    told: list[tuple[int, dict[str, int]]] = []
-
-    def tell(held_ns: int, parts: dict[str, int]) -> None:
-        told.append((held_ns // MS, {part: ns // MS for part, ns in parts.items()}))
-
-    turning.turns.on_long_hold = tell
-    turning.watch.pass_ms(1)
-    return told
-
-
-def expect_held(rig: CommitRig, *values_ms: int) -> None:
-    expected = Histogram(HELD_BOUNDS_NS)
-    for value in values_ms:
-        expected.note(value * MS)
-    assert rig.turns.held_ns.counts == expected.counts
-
-
-# --- Turns ---------------------------------------------------------------------------------------
-
-
-Told = list[tuple[int, dict[str, int]]]
-
-
-def test_what_happens_between_two_polls_holds_the_loop(watch: Watch, turning: CommitRig) -> None:
-    def step() -> float:
-        watch.pass_ms(3)
-        return 0.0
-
-    turning.turns.turn()
-    turning.turns.snapshots = ScriptedSnapshots(step)
-    turning.slept(None, lambda: None, lambda: None)
-    # Before the first poll nobody waits, and behind the last one nobody has polled again.
-    expect_held(turning, 3, 3)
-    assert turning.turns.longest_held.within(watch.now_ns) == 3 * MS
-
-
-def test_what_asyncio_does_between_two_sleeps_counts_and_sleep_itself_does_not(
-    watch: Watch, turning: CommitRig, told: Told
-) -> None:
-    turning.turns.turn()
-    for _ in range(3):
-        turning.slept(5.0)
-        watch.pass_ms(99)
-    turning.slept(5.0)
-    expect_held(turning, 99, 99, 99)
-    assert turning.turns.longest_held.within(watch.now_ns) == 99 * MS
-    assert not told, "it is not long"
-
-
-def collect(turning: CommitRig, ms: int) -> None:
-    turning.turns.note_collection("start", {"generation": 1})
-    turning.watch.pass_ms(ms)
-    turning.turns.note_collection("stop", {"generation": 1})
-
-
-def test_what_blocks_the_loop_for_long_is_told_with_its_parts(
-    watch: Watch, turning: CommitRig, told: Told
-) -> None:
-    def step() -> float:
-        watch.pass_ms(60)
-        collect(turning, 5)
-        return 0.0
-
-    turning.slept(5.0)
-    turning.turns.snapshots = ScriptedSnapshots(step)
-    watch.pass_ms(40)
-    collect(turning, 20)
-    turning.slept(5.0, lambda: None)
-    turning.turns.snapshots = None
-    turning.slept(5.0)
-    collect(turning, 110)
-    turning.slept(5.0)
-    watch.pass_ms(120)
-    turning.slept(5.0)
-    assert told == [
-        (125, {"commands": 0, "http": 60, "snapshot": 65, "gc": 25}),
-        (110, {"commands": 0, "http": 110, "gc": 110}),
-        (120, {"commands": 0, "http": 120, "gc": 0}),
-    ]
-
-
-def test_commands_are_what_is_left_of_a_long_hold(
-    watch: Watch, turning: CommitRig, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve = turning.line.serve
-
-    def serve_slowly(*given: Any) -> None:  # noqa: ANN401 (whatever the turn gives)
-        turning.commits.in_turn_sync_ns = watch.now_ns, 30 * MS
-        watch.pass_ms(130)
-        serve(*given)
-
-    monkeypatch.setattr(turning.line, "serve", serve_slowly)
-    turning.slept(None, lambda: None)
-    assert told == [(130, {"commands": 100, "sync": 30, "gc": 0})]
-
-
-def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(
-    watch: Watch, turning: CommitRig, told: Told
-) -> None:
-    turning.put(delay_ms=5)
-    turning.turns.turn()
-    (topic,) = turning.engine.store.topics.listing
-
-    def due_of_slowly(job_id: int) -> int | None:
-        watch.pass_ms(130)
-        due_ms: int = HEADER.unpack_from(turning.engine.store.jobs.get(job_id) or b"")[1]
-        return due_ms
-
-    def work_slowly(*_: object) -> bool:
-        watch.pass_ms(40)
-        return True
-
-    topic.queues.delays.wheel.replace_due_of(due_of_slowly)
-    turning.clock.advance(5)
-    work: Any = SimpleNamespace(step=work_slowly)
-    turning.tasks.add(BackgroundTask(work, lambda *_: None))
-    turning.slept(None, lambda: None)
-    assert told == [(170, {"commands": 0, "due": 130, "tasks": 40, "gc": 0})]
-
-
 def take_snapshot(rig: CommitRig) -> None:
     """Have one taken: of many jobs hardly any are left."""
     rig.delete(rig.put(2_000))
@@ -168,9 +39,6 @@ def take_snapshot(rig: CommitRig) -> None:
     rig.pass_turn()
     rig.rest()
     assert rig.snapshots.taken
-
-
-# --- All together --------------------------------------------------------------------------------
 
 
 def test_the_age_of_a_snapshot_is_known_also_after_a_restart() -> None:

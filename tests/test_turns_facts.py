@@ -8,17 +8,23 @@ is woken, `sleep 2 0.5` for half a second at most. `push` puts a job with a targ
 import select
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
+from delayd.clock import NS_PER_MS
+from delayd.core.background_tasks import BackgroundTask
+from delayd.core.job_record import HEADER
 from delayd.core.operations.ack import delete
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, WaitEnd
+from delayd.core.stats.histogram import Histogram
 from delayd.core.times import RequestMs
+from delayd.limits import HELD_BOUNDS_NS
 from tests.fact_rows import Fact, rows, taken
 from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.engine import put
@@ -48,6 +54,8 @@ class Bench:
         self._served = len(self.rig.line.served_ms)
         self._wishes: list[float | None] = []
         self._asked = 0
+        self._long_holds: list[str] = []
+        self.rig.turns.on_long_hold = self._tell
         self._is_a_turn = True
         """Whether one follows each poll."""
 
@@ -154,6 +162,76 @@ class Bench:
         self.rig.look()
         self.rig.turns.is_over = True
         self._is_a_turn = False
+
+    # --- What holds the loop ---------------------------------------------------------------------
+
+    def blocks(self, ms: str) -> None:
+        """Have asyncio take so long before its next sleep."""
+        self.watch.pass_ms(int(ms))
+
+    def collects(self, ms: str) -> None:
+        """Have a collection of garbage take so long."""
+        for phase, took_ms in (("start", int(ms)), ("stop", 0)):
+            self.rig.turns.note_collection(phase, {"generation": 1})
+            self.watch.pass_ms(took_ms)
+
+    def snapshots_take(self, ms: str, gc: str = "0") -> None:
+        """Have each step take so long, with a collection in it."""
+
+        def step() -> float:
+            self.blocks(ms)
+            self.collects(gc)
+            return 0.0
+
+        self.rig.turns.snapshots = ScriptedSnapshots(step)
+
+    def no_snapshots(self) -> None:
+        self.rig.turns.snapshots = None
+
+    def clients_take(self, ms: str, sync: str) -> None:
+        """Have commands take so long, with a sync in the turn."""
+
+        line: Any = self.rig.line
+        serve = line.serve
+
+        def slowly(events: object) -> None:
+            self.rig.commits.in_turn_sync_ns = self.watch.now_ns, int(sync) * NS_PER_MS
+            self.blocks(ms)
+            serve(events)
+
+        line.serve = slowly
+
+    def tasks_take(self, ms: str) -> None:
+        work: Any = SimpleNamespace(step=lambda *_: (self.blocks(ms), True))  # type: ignore[func-returns-value]
+        self.rig.tasks.add(BackgroundTask(work, lambda *_: None))
+
+    def due_takes(self, ms: str) -> None:
+        """Have it take so long to see when a job is due."""
+
+        def due_of(job_id: int) -> int | None:
+            self.blocks(ms)
+            due_ms: int = HEADER.unpack_from(self.rig.engine.store.jobs.get(job_id) or b"")[1]
+            return due_ms
+
+        self.rig.engine.store.topic("default").queues.delays.wheel.replace_due_of(due_of)
+
+    def held(self, *values_ms: str) -> bool:
+        """Whether just these holds were counted."""
+        expected = Histogram(HELD_BOUNDS_NS)
+        for value in values_ms:
+            expected.note(int(value) * NS_PER_MS)
+        return self.rig.turns.held_ns.counts == expected.counts
+
+    def longest(self) -> int:
+        return self.rig.turns.longest_held.within(self.watch.now_ns) // NS_PER_MS
+
+    def told(self) -> str:
+        """Return of which long holds was told, and what took how long in each."""
+        return ", ".join(self._long_holds)
+
+    def _tell(self, held_ns: int, parts: dict[str, int]) -> None:
+        said = (f"{part}={ns // NS_PER_MS}" for part, ns in parts.items())
+        self._long_holds.append(f"{held_ns // NS_PER_MS} {' '.join(said)}")
 
     # --- What is around them ---------------------------------------------------------------------
 
