@@ -19,18 +19,13 @@ def said(instruction: str) -> list[str]:
     return [rest for name, rest in LAST_STAGE if name == instruction]
 
 
-def test_both_stages_are_of_the_slim_image_by_its_name() -> None:
-    assert [rest for name, rest in STEPS if name == "FROM"] == [f"{IMAGE} AS build", IMAGE]
-
-
 def test_the_daemon_runs_as_a_user_without_rights_who_owns_the_jobs() -> None:
+    assert [rest for name, rest in STEPS if name == "FROM"] == [f"{IMAGE} AS build", IMAGE]
     assert said("USER") == ["65532:65532"]
     assert any("--owner 65532" in run and run.endswith("/var/lib/delayd") for run in said("RUN"))
     assert said("VOLUME") == said("WORKDIR") == ["/var/lib/delayd"]
-
-
-def test_nothing_is_written_outside_of_the_volume() -> None:
-    (environment,) = said("ENV")
+    assert [*json.loads(said("ENTRYPOINT")[0]), *json.loads(said("CMD")[0])] == ["delayd", "serve"]
+    (environment,) = said("ENV")  # nothing is written outside of the volume
     assert "PYTHONDONTWRITEBYTECODE=1" in environment
     assert "DELAYD_DATA_DIR=/var/lib/delayd" in environment
 
@@ -71,7 +66,3 @@ def test_all_that_is_copied_exists_and_is_sent_to_the_builder() -> None:
         assert (ROOT / path).exists()
         assert any(path == each or path.startswith(f"{each}/") for each in sent), path
     assert all((ROOT / each).exists() for each in sent)
-
-
-def test_it_serves_unless_told_otherwise() -> None:
-    assert [*json.loads(said("ENTRYPOINT")[0]), *json.loads(said("CMD")[0])] == ["delayd", "serve"]

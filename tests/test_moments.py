@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,29 +27,22 @@ def test_a_time_that_is_written_is_read(epoch_s: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "epoch_s"),
+    ("read", "said", "value"),
     [
-        ("1970-01-01T00:00:00Z", 0),
-        ("1970-01-01t00:00:01.999z", 1),
-        ("1970-01-01 02:00:00+02:00", 0),
-        ("1969-12-31T23:00:00-01:00", 0),
+        (parse_time_s, "1970-01-01T00:00:00Z", 0),
+        (parse_time_s, "1970-01-01t00:00:01.999z", 1),
+        (parse_time_s, "1970-01-01 02:00:00+02:00", 0),
+        (parse_time_s, "1969-12-31T23:00:00-01:00", 0),
+        (parse_moment_ms, "1970-01-01T00:00:05Z", 5_000),
+        (parse_moment_ms, "1970-01-01T00:00:00.0001Z", 1),
+        (parse_moment_ms, 0.0001, 1),
+        (parse_moment_ms, 1_795_287_600, 1_795_287_600_000),
     ],
 )
-def test_times_are_read_in_every_zone(text: str, epoch_s: int) -> None:
-    assert parse_time_s(text) == epoch_s
-
-
-@pytest.mark.parametrize(
-    ("value", "expected_ms"),
-    [
-        ("1970-01-01T00:00:05Z", 5_000),
-        ("1970-01-01T00:00:00.0001Z", 1),
-        (0.0001, 1),
-        (1_795_287_600, 1_795_287_600_000),
-    ],
-)
-def test_moments_are_rounded_up_to_milliseconds(value: object, expected_ms: int) -> None:
-    assert parse_moment_ms(value) == expected_ms
+def test_times_are_read_in_every_zone_and_moments_rounded_up_to_milliseconds(
+    read: Callable[[object], int], said: object, value: int
+) -> None:
+    assert read(said) == value
 
 
 @pytest.mark.parametrize(

@@ -21,25 +21,25 @@ def read_unit(name: str) -> configparser.RawConfigParser:
     return unit
 
 
-def test_systemd_finds_the_service_hardly_exposed() -> None:
+def analyzed(*words: str) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    scoring = subprocess.run(
-        [
-            *("systemd-analyze", "security", "--offline=true", "--no-pager"),
-            *(f"--threshold={EXPOSURE_MAX_TENTHS}", str(UNITS / "delayd.service")),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("systemd-analyze", *words)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_systemd_finds_the_service_hardly_exposed() -> None:
+    most = f"--threshold={EXPOSURE_MAX_TENTHS}"
+    unit = str(UNITS / "delayd.service")
+    scoring = analyzed("security", "--offline=true", "--no-pager", most, unit)
     if "unrecognized option" in scoring.stderr:
         pytest.skip("this systemd-analyze cannot score a unit file offline")
     assert scoring.returncode == 0, scoring.stdout + scoring.stderr
 
 
-def test_the_service_is_not_restarted_where_that_would_not_help() -> None:
+def test_the_service_is_not_restarted_where_that_would_not_help_and_reads_tokens_again() -> None:
     service = read_unit("delayd.service")["Service"]
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert service["RestartPreventExitStatus"].split() == ["64", "65", "75", "78"]
     assert service["Restart"] == "on-failure"  # so that it stands by after FENCED and HANDED_OVER
     assert read_unit("delayd.service")["Unit"]["StartLimitIntervalSec"] == "0"
@@ -60,18 +60,11 @@ def test_with_a_database_it_is_restarted_without_end_and_reaches_other_machines(
     assert not {str(int(code)) for code in (Exit.FENCED, Exit.JOURNAL_FAILED)} & {*never}
     name, _, _ = drop_in["Service"]["LoadCredential"].partition(":")
     assert f"\nEnvironment=DELAYD_POSTGRES_PASSWORD_FILE=%d/{name}\n" in added
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
     unit = (UNITS / "delayd.service").read_text().replace("/usr/bin/delayd", "/bin/true")
     (tmp_path / "delayd.service").write_text(unit)
     (tmp_path / "delayd.service.d").mkdir()
     (tmp_path / "delayd.service.d" / "override.conf").write_text(added)
-    verified = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "delayd.service")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    verified = analyzed("verify", "--man=no", str(tmp_path / "delayd.service"))
     assert "override.conf" not in verified.stderr
     assert "Unknown" not in verified.stderr
 
@@ -83,7 +76,3 @@ def test_the_sockets_are_the_default_addresses() -> None:
     assert "FileDescriptorName" not in line
     assert http["FileDescriptorName"] == "http"
     assert http["Service"] == "delayd.service"
-
-
-def test_a_reload_has_tokens_and_certificates_read_again() -> None:
-    assert read_unit("delayd.service")["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"

@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from threading import Event
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
@@ -138,15 +138,21 @@ class ReserveRig:
         self.connects = self.emptied = self.closed = 0
         self._course = course(self)
         with mock.patch.object(space, "threading") as threading:
-            threading.Event.side_effect = partial(PausingEvent, self)
+            threading.Event.side_effect = self._event
             self.reserve = Reserve(self._connect, Statements("jobs"), (1, bytes(16)), lambda: None)
             self.reserve.keep()
             threading.Thread.call_args.kwargs["target"]()
 
-    def pause(self, pause_s: float) -> None:
+    def _event(self) -> Any:  # noqa: ANN401 - what the test waits for is its own
+        event: Any = Event()
+        event.wait = lambda pause_s: event.is_set() or self._is_over(pause_s)
+        return event
+
+    def _is_over(self, pause_s: float) -> bool:
         assert pause_s == DATABASE_RESERVE_RETRY_MS / 1_000
         if next(self._course, self) is self:
             self.reserve.close()
+        return False
 
     def _connect(self) -> "Connection":
         self.connects += 1
@@ -168,27 +174,6 @@ class ReserveRig:
 
     def close(self) -> None:
         self.closed += 1
-
-
-class PausingEvent:
-    """An event for which nobody waits."""
-
-    def __init__(self, rig: ReserveRig) -> None:
-        self._rig = rig
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def wait(self, pause_s: float) -> None:
-        if not self._is_set:
-            self._rig.pause(pause_s)
 
 
 def test_a_reserve_is_released_where_no_new_connection_can_be_made() -> None:
