@@ -1,21 +1,25 @@
 """The daemon's turns on a virtual clock: real sockets and no journal; nothing here sleeps."""
 
 import socket
-import struct
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from delayd import turns as turns_module
-from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
+from delayd.clock import NEVER_NS, NS_PER_MS, VirtualClock
 from delayd.core.log_records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
+from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
-from delayd.limits import RETURNS_PER_STOP_TURN, RETURNS_PER_TURN, SYNC_BREATHER_MS, TASK_SLICE_US
+from delayd.limits import RETURNS_PER_STOP_TURN, RETURNS_PER_TURN, TASK_SLICE_US
 from delayd.turns import Turns
 from tests.core.check import check
+from tests.line.test_sockets import Play
 from tests.rigs.commit import CrankedLoop, set_watch
 from tests.rigs.line_sockets import ARRIVAL_S_MAX, START_MS, ServerRig, heard
+from tests.rigs.written import Fact, facts_of
 
 
 class VirtualServer(ServerRig):
@@ -42,9 +46,6 @@ class VirtualServer(ServerRig):
         self.says(client, b"".join(line + b"\r\n" for line in lines))
         return heard(client).split(b"\r\n")[:-1]
 
-    def waits(self, client: socket.socket) -> None:
-        assert self.answers(client, b"reserve") == []
-
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualServer]:
@@ -54,41 +55,43 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualServer]:
         yield server
 
 
+class VirtualPlay(Play):
+    """A story on a virtual clock."""
+
+    def arrange(self, word: str, *words: str) -> None:
+        rig = cast("VirtualServer", self.rig)
+        match word:
+            case "turns":
+                for _ in range(int(words[0])):
+                    rig.turn()
+            case "settle":
+                rig.turn_until_quiet()
+            case "arrive":
+                rig.turn(ARRIVAL_S_MAX)
+            case "passed":
+                assert rig.passed_ms == int(words[0])
+            case "sleeps":
+                assert rig.turns._wait_s(0, NEVER_NS) == pytest.approx(float(words[0]))
+            case "busy" | "idle":
+                rig.engine.is_calling = lambda: word == "busy"
+            case "deadlines":
+                job_id, ms = map(int, words)
+                assert rig.engine.store.leases.sessions[1].deadlines == {job_id: START_MS + ms}
+            case "no_tasks":
+                assert not rig.tasks.has_more
+            case _:
+                super().arrange(word, *words)
+
+
+@pytest.mark.parametrize(
+    "story", facts_of(Path(__file__).parent / "virtual_clock.txt", " ; "), ids=str
+)
+def test_every_story_goes_as_written(story: Fact, server: VirtualServer) -> None:
+    story.play(VirtualPlay(server, Refusals()).step)
+
+
 def at(ms: int) -> bytes:
     return b"ADVANCED %d.%03d" % divmod(START_MS + ms, 1_000)
-
-
-def test_time_stands_until_it_is_advanced(server: VirtualServer) -> None:
-    client = server.client()
-    server.answers(client, b"put 0 604800 60 1", b"x")
-    for _ in range(100):
-        server.turn()
-    assert server.passed_ms == 0
-    assert server.answers(client, b"advance-clock 0") == [at(0)]
-
-
-def test_the_clock_stands_still_while_jobs_are_called(server: VirtualServer) -> None:
-    client = server.client()
-    calls: list[int] = []
-    server.engine.is_calling = lambda: bool(calls)
-    client.sendall(b"put 0 60 60 1\r\nx\r\nadvance-clock 604800\r\n")
-    calls.append(1)
-    for _ in range(100):
-        server.turn()
-    assert server.passed_ms == 0
-    assert server.turns._wait_s(0, NEVER_NS) == SYNC_BREATHER_MS / 1_000, "it spins"
-    calls.clear()
-    server.turn_until_quiet()
-    assert heard(client).split(b"\r\n")[1:-1] == [at(604_800_000)]
-
-
-def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: VirtualServer) -> None:
-    client, worker = server.client(), server.client()
-    server.answers(client, b"put 0 2.5 60 1", b"x")
-    server.waits(worker)
-    assert server.answers(client, b"advance-clock 40") == [at(40_000)]
-    assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
-    assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
 
 
 def test_others_are_served_while_the_clock_is_on_its_way(
@@ -123,31 +126,6 @@ def test_a_second_advance_counts_from_where_the_first_has_come_to(server: Virtua
     assert told[1] == at(server.passed_ms) + b"\r\n"
 
 
-def test_who_says_no_more_is_still_answered(server: VirtualServer) -> None:
-    client = server.client()
-    server.answers(client, b"put 0 5 60 1", b"x")
-    client.sendall(b"advance-clock 10\r\nreserve-with-timeout 0\r\n")
-    client.shutdown(socket.SHUT_WR)
-    server.turn_until_quiet(some=True)
-    assert client.recv(1_000) == at(10_000) + b"\r\nRESERVED 1 1\r\nx\r\n"
-    assert client.recv(1_000) == b""
-
-
-def test_an_advance_whose_connection_breaks_is_forgotten(server: VirtualServer) -> None:
-    client, other = server.client(), server.client()
-    server.waits(other)
-    server.answers(client, b"put 0 5 60 1", b"x")
-    client.sendall(b"advance-clock 10\r\n")
-    server.turn(ARRIVAL_S_MAX)
-    assert server.passed_ms == 5_000, "it stops where somebody gets a job"
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
-    server.turn_until_quiet(some=True)
-    assert server.passed_ms < 10_000
-    assert not server.tasks.has_more
-    assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
-
-
 def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None:
     client = server.client()
     server.engine.take_log()
@@ -160,12 +138,6 @@ def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None
     ((_, reply),) = server.take_replies()
     assert reply == at(10_000) + b"\r\n"
     assert not server.server.take_free_replies()
-
-
-def test_it_never_sleeps_until_a_job_is_due(server: VirtualServer) -> None:
-    client = server.client()
-    server.answers(client, b"put 0 0.001 60 1", b"x")
-    assert server.turns._wait_s(0, NEVER_NS) == pytest.approx(STANDING_S)
 
 
 def test_the_virtual_clock_takes_up_where_it_stopped() -> None:
@@ -205,7 +177,7 @@ def test_the_clock_goes_on_when_all_has_come_back_that_a_closed_client_held(
 def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer) -> None:
     holder, producer, worker = hold(server, 1_000), server.client(), server.client()
     server.answers(worker, b"watch other", b"ignore default")
-    server.waits(worker)
+    assert server.answers(worker, b"reserve") == []
     server.answers(producer, b"use other")
     holder.close()
     producer.sendall(b"put 0 0 60 1\r\nx\r\n")
@@ -213,13 +185,6 @@ def test_jobs_come_back_also_in_a_turn_that_hands_one_out(server: VirtualServer)
     left = server.engine.store.topics.by_name["default"].reserved
     assert heard(worker) == b"RESERVED 1001 1\r\nx\r\n"
     assert left < 1_000 - RETURNS_PER_TURN
-
-
-def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: VirtualServer) -> None:
-    client, worker = server.client(), server.client()
-    server.says(worker, b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
-    server.answers(client, b"put 0 0 60 1", b"x", b"advance-clock 4.999")
-    assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\nRESERVED 1 1\r\nx\r\n"
 
 
 @pytest.mark.thorough
