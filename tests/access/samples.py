@@ -1,7 +1,12 @@
 """Tokens for tests: drawn from a number, so that they are the same in every run."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from delayd.access.entry_file import EntryFile
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE, Entry
 from delayd.access.tokens import TOKEN_BYTES, issue
@@ -34,3 +39,16 @@ def written(path: Path, *entries: Entry) -> str:
     path.write_bytes(TOKENS_FILE.to_bytes(entries))
     path.chmod(0o600)
     return str(path)
+
+
+def errors_of(file: EntryFile[Any], data: bytes) -> list[str]:
+    """The mistakes of a file of entries, which are told for the place `t`."""
+    with pytest.raises(file.invalid) as caught:
+        file.from_bytes(data, "t")
+    assert str(caught.value) == "\n".join(caught.value.errors)
+    assert all(error.startswith("t: ") for error in caught.value.errors)
+    return [error[3:] for error in caught.value.errors]
+
+
+def errors_of_rows(file: EntryFile[Any], *rows: object) -> list[str]:
+    return errors_of(file, json.dumps({"version": 1, file.plural: rows}).encode())

@@ -14,7 +14,7 @@ from delayd.access.scopes import Scope
 from delayd.access.signing_secrets import SECRETS_FILE
 from delayd.access.token_entries import TOKENS_FILE
 from delayd.durations import size_text
-from tests.access.samples import made
+from tests.access.samples import errors_of, made
 from tests.access.secret_samples import named
 from tests.rigs.written import tables_of
 
@@ -37,9 +37,7 @@ class Kind(NamedTuple):
         return (HERE / "data" / f"{self.file.plural}-1.json").read_bytes()
 
     def errors_of(self, data: bytes) -> list[str]:
-        with pytest.raises(self.file.invalid) as caught:
-            self.file.from_bytes(data, "t")
-        return [error.removeprefix("t: ") for error in caught.value.errors]
+        return errors_of(self.file, data)
 
     def errors_of_file(self, path: Path) -> tuple[str, ...]:
         with pytest.raises(self.file.invalid) as caught:

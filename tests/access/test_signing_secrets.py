@@ -1,11 +1,12 @@
 import base64
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from delayd.access.errors import SecretsInvalid, redacted, shown
+from delayd.access.errors import redacted, shown
 from delayd.access.signing_secrets import (
     ACTIVE_RULE,
     SECRET_RULE,
@@ -19,6 +20,7 @@ from delayd.core.errors import NotForTopic
 from delayd.core.targets import NAME_RULE
 from delayd.limits import TOKEN_GLOBS_MAX
 from delayd.moments import TIME_RULE
+from tests.access import samples
 from tests.access.secret_samples import key, named, text
 from tests.rigs.written import tables_of
 
@@ -45,12 +47,7 @@ def test_secrets_of_other_makers_are_taken_too(count: int) -> None:
 # --- The file ------------------------------------------------------------------------------------
 
 
-def errors_of_rows(*rows: object) -> list[str]:
-    with pytest.raises(SecretsInvalid) as caught:
-        SECRETS_FILE.from_bytes(json.dumps({"version": 1, "secrets": rows}).encode(), "t")
-    return [error.removeprefix("t: ") for error in caught.value.errors]
-
-
+errors_of_rows = partial(samples.errors_of_rows, SECRETS_FILE)
 WRONG = Path(__file__).parent / "wrong_entries.txt"
 ACTIVE = {"secret": text(5), "created": "2026-11-21T10:15:00Z"}
 

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, TOKENS_FILE, Entr
 from delayd.core.policy import GLOBS_RULE, PATTERN_RULE
 from delayd.limits import TOKEN_GLOBS_MAX, TOKEN_NAME_CHARACTERS_MAX, WALL_MS_MAX
 from delayd.moments import TIME_RULE
+from tests.access import samples
 from tests.access.samples import made
 from tests.rigs.written import tables_of
 
@@ -58,16 +60,7 @@ def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
 # --- Mistakes ------------------------------------------------------------------------------------
 
 
-def errors_of(data: bytes) -> list[str]:
-    with pytest.raises(TokensInvalid) as caught:
-        TOKENS_FILE.from_bytes(data, "t")
-    assert str(caught.value) == "\n".join(caught.value.errors)
-    assert all(error.startswith("t: ") for error in caught.value.errors)
-    return [error[3:] for error in caught.value.errors]
-
-
-def errors_of_rows(*rows: object) -> list[str]:
-    return errors_of(json.dumps({"version": 1, "tokens": rows}).encode())
+errors_of_rows = partial(samples.errors_of_rows, TOKENS_FILE)
 
 
 def row(**changes: object) -> dict[str, Any]:
@@ -120,4 +113,4 @@ def test_no_mistake_repeats_a_token_that_stands_in_the_wrong_place(field: str) -
         for said in errors_of_rows(row(**{name: 1})):
             assert secret not in said
         twice = f'{{"version": 1, "tokens": [], "{name}": 1, "{name}": 1}}'
-        assert not any(secret in said for said in errors_of(twice.encode()))
+        assert not any(secret in said for said in samples.errors_of(TOKENS_FILE, twice.encode()))

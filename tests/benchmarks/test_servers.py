@@ -300,26 +300,28 @@ class PeerInMemory:
     poll_pause_s: float = 0.0
 
 
-def played(
-    name: str,
-    server: FaultyServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    peer: PeerInMemory | None = None,
-) -> Values:
-    """Play an operation with a server in memory."""
+Play = Callable[..., Values]
 
-    @contextlib.contextmanager
-    def connections(_: float) -> Iterator[WireInMemory]:
-        yield WireInMemory(server)
 
-    monkeypatch.setattr(operations, "connections", connections)
-    monkeypatch.setattr(operations, "LAST_SYNC_S", 0)
-    monkeypatch.setattr(generator, "clock", lambda: server.now)
-    found: Any = peer or PeerInMemory()
-    bench = Bench(EFFORTS["tiny"], tmp_path)
-    load = Load(4, 3, BODY_BYTES)
-    return operations.OPERATIONS[name](Reading(found, server, load, bench, JobAccount(first=5)))
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Plays an operation with a server in memory."""
+
+    def played(
+        name: str, server: FaultyServer, policy: Durability = Durability.BEFORE_ANSWER
+    ) -> Values:
+        @contextlib.contextmanager
+        def connections(_: float) -> Iterator[WireInMemory]:
+            yield WireInMemory(server)
+
+        monkeypatch.setattr(operations, "connections", connections)
+        monkeypatch.setattr(operations, "LAST_SYNC_S", 0)
+        monkeypatch.setattr(generator, "clock", lambda: server.now)
+        peer: Any = PeerInMemory(policy)
+        of = (server, Load(4, 3, BODY_BYTES), Bench(EFFORTS["tiny"], tmp_path), JobAccount(first=5))
+        return operations.OPERATIONS[name](Reading(peer, *of))
+
+    return played
 
 
 MUST_NOT = ("lost", "doubled", "early")
@@ -341,22 +343,16 @@ MUST_NOT = ("lost", "doubled", "early")
     ],
 )
 def test_what_must_not_be_is_seen(
-    name: str,
-    fault: str,
-    expected: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, fault: str, expected: tuple[str, ...], play: Play
 ) -> None:
-    values = played(name, FaultyServer(fault), tmp_path, monkeypatch)
+    values = play(name, FaultyServer(fault))
     assert tuple(word for word in MUST_NOT if values[word]) == expected
 
 
 @pytest.mark.parametrize("put_s", [0.0, 0.02])  # takers that lag, and takers that wait
-def test_a_reading_under_load_leaves_nothing_in_flight(
-    put_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reading_under_load_leaves_nothing_in_flight(put_s: float, play: Play) -> None:
     server = FaultyServer(put_s=put_s)
-    values = played("mixed", server, tmp_path, monkeypatch)
+    values = play("mixed", server)
     assert server.standing() == len(server.waiting) == 0
     assert values["rate"] > 0
     assert values["p50_ms"] == pytest.approx(1.0)
@@ -380,11 +376,9 @@ def test_a_worker_that_polls_asks_again_after_a_pause_and_not_when_all_is_over()
     assert tally.is_quiet
 
 
-def test_what_keeps_nothing_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_keeps_nothing_is_not_started_again(play: Play) -> None:
     server = FaultyServer()
-    values = played("recovery", server, tmp_path, monkeypatch, PeerInMemory(Durability.IN_MEMORY))
+    values = play("recovery", server, Durability.IN_MEMORY)
     assert server.restarts == 0
     assert "recovery_s" not in values
     assert "resident_bytes" in values

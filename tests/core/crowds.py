@@ -8,13 +8,8 @@ from delayd.core.background_tasks import Work
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import tally_of
 from delayd.core.job_record import DUE_AT, U64, State
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.tick import catch_up_leases
 from delayd.core.scans.scan import Wanted, seen_state
-from delayd.core.times import RequestMs
 from tests.rigs.engine import EngineRig
 
 TOPICS = ("a", "b")
@@ -58,28 +53,21 @@ class Crowd:
 
     def step(self, puts: int = 2, spare: frozenset[int] = frozenset()) -> None:
         """Do anything, but leave those to be spared alone; who is refused has done nothing."""
-        rng, engine, now_ms = self.rng, self.engine, self.rig.now_ms
+        rng, rig = self.rng, self.rig
         job_id = rng.choice([one for one in self.ids() if one not in spare] or [1 << 40])
         held = rng.choice([*self.me.deadlines] or [1])
         delay_ms = rng.choice((0, rng.randrange(self.span_ms)))
         doings: list[Callable[[], object]] = [
-            lambda: reserve(engine, self.me, now_ms),
-            lambda: reserve_job(engine, self.me, job_id, now_ms),
-            lambda: release(engine, self.me, held, 5, delay_ms, now_ms),
-            lambda: bury(
-                engine,
-                self.me,
-                held,
-                5,
-                RequestMs(engine.store.time_ms),
-                rng.choice(("", "no route to host")),
-            ),
-            lambda: delete(engine, self.me, held, now_ms),
-            lambda: kick_job(engine, job_id, now_ms),
-            lambda: bury_waiting(engine, job_id, now_ms),
-            lambda: reschedule(engine, job_id, delay_ms, now_ms),
-            lambda: self.rig.advance(self.rig.time_ms + rng.randrange(1 + self.span_ms // 20)),
-            lambda: self.rig.advance(self.rig.time_ms),
+            lambda: rig.reserve(self.me),
+            lambda: rig.reserve_job(self.me, job_id),
+            lambda: rig.release(self.me, held, 5, delay_ms),
+            lambda: rig.bury(self.me, held, 5, rng.choice(("", "no route to host"))),
+            lambda: rig.delete(self.me, held),
+            lambda: rig.kick_job(job_id),
+            lambda: rig.bury_waiting(job_id),
+            lambda: rig.reschedule(job_id, delay_ms),
+            lambda: rig.advance(rig.time_ms + rng.randrange(1 + self.span_ms // 20)),
+            lambda: rig.advance(rig.time_ms),
             *[self.put] * puts,
         ]
         with contextlib.suppress(Refusal):

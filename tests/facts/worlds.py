@@ -203,6 +203,11 @@ def grouped(jobs: Any, job_id: Any, reason: str, took_ms: float) -> str:
     return f"{jobs}:{job_id}:{took}{reason.replace(': ', ':').replace(' ', ':')}"
 
 
+def with_id(which: dict[str, str]) -> dict[str, str]:
+    """What a redrive selects: a reason by its id."""
+    return {n: reason_id(each) if n == "reason" else each for n, each in which.items()}
+
+
 def wall_ms(engine: Engine, now_ms: int) -> int:
     return now_ms + engine.store.wall_times.offset_ms
 
@@ -477,13 +482,9 @@ class EngineWorld:
             for each in reasons.groups()
         ]
 
-    def redrive_group(self, topic: str, group: str) -> int:
-        return self._bulk(topic, Action.kick, state="buried", group=group)
-
-    def redrive_reason(self, topic: str, reason: str) -> int:
-        return self._bulk(topic, Action.kick, state="buried", reason=reason_id(reason))
-
-    def redrive(self, topic: str, most: int = 1_000) -> int:
+    def redrive(self, topic: str, most: int = 1_000, **which: str) -> int:
+        if which:
+            return self._bulk(topic, Action.kick, state="buried", **with_id(which))
         kicks = lambda engine: kick(engine, topic_named(engine, topic), most, self.now_ms)  # noqa: E731
         return int(self._do(kicks))
 
@@ -779,14 +780,9 @@ class LineWorld:
             if each
         ]
 
-    def redrive_reason(self, topic: str, reason: str) -> int:
-        return int(self._say("REDRIVEN", f"redrive {topic} 9 reason={reason_id(reason)}")[1])
-
-    def redrive_group(self, topic: str, group: str) -> int:
-        return int(self._say("REDRIVEN", f"redrive {topic} 9 group={group}")[1])
-
-    def redrive(self, topic: str, most: int = 1_000) -> int:
-        return int(self._say("REDRIVEN", f"redrive {topic} {most}")[1])
+    def redrive(self, topic: str, most: int = 1_000, **which: str) -> int:
+        said = f"redrive {topic} {most}{self._options(with_id(which))}"
+        return int(self._say("REDRIVEN", said)[1])
 
     def set_policy(self, topic: str, **fields: Any) -> None:
         text = json.dumps(fields).encode()
@@ -1115,15 +1111,9 @@ class HttpWorld:
             for each in told["reasons"]
         ]
 
-    def redrive_reason(self, topic: str, reason: str) -> int:
-        given = {"reason": reason_id(reason)}
+    def redrive(self, topic: str, most: int = 1_000, **which: str) -> int:
+        given = with_id(which) or {"max": most}
         return int(self._ask("POST", f"/topics/{topic}/kick", given).json["kicked"])
-
-    def redrive_group(self, topic: str, group: str) -> int:
-        return int(self._ask("POST", f"/topics/{topic}/kick", {"group": group}).json["kicked"])
-
-    def redrive(self, topic: str, most: int = 1_000) -> int:
-        return int(self._ask("POST", f"/topics/{topic}/kick", {"max": most}).json["kicked"])
 
     def set_policy(self, topic: str, **fields: Any) -> None:
         told = self._ask("PUT", f"/topics/{topic}/policy", fields).json
@@ -1290,11 +1280,8 @@ class ClientWorld:
             for each in groups
         ]
 
-    def redrive_reason(self, topic: str, reason: str) -> int:
-        return int(self._do(self._client.redrive, topic, reason=reason_id(reason)))
-
-    def redrive_group(self, topic: str, group: str) -> int:
-        return int(self._do(self._client.redrive, topic, group=group))
+    def redrive(self, topic: str, most: int = 1_000, **which: str) -> int:
+        return int(self._do(self._client.redrive, topic, most, **with_id(which)))
 
     def reschedule_many(self, topic: str, delay: float, **which: Any) -> int:
         return int(self._do(self._client.reschedule_many, topic, {"delay": delay}, **which))
