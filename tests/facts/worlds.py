@@ -203,7 +203,7 @@ def grouped(jobs: Any, job_id: Any, reason: str, took_ms: float) -> str:
     return f"{jobs}:{job_id}:{took}{reason.replace(': ', ':').replace(' ', ':')}"
 
 
-def with_id(which: dict[str, str]) -> dict[str, str]:
+def with_id(which: dict[str, str]) -> dict[str, Any]:
     """What a redrive selects: a reason by its id."""
     return {n: reason_id(each) if n == "reason" else each for n, each in which.items()}
 

@@ -1,5 +1,7 @@
 """Rates, failures and lateness of the last minute."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from delayd.core.operations.reserve import reserve_batch
@@ -9,6 +11,7 @@ from delayd.core.stats.counters import counts_of
 from delayd.core.stats.figures import daemon_rates, late_lately, topic_rates, window_ms
 from delayd.core.stats.histogram import count_of, quantile_ms
 from delayd.core.stats.last_minute import LastMinute
+from delayd.core.times import RequestMs
 from delayd.limits import RATE_CELL_MS, RATE_CELLS
 from tests.rigs.engine import EngineRig
 
@@ -20,6 +23,13 @@ def rig() -> EngineRig:
     return EngineRig(time_ms=START_MS)
 
 
+def rates_of(rig: EngineRig, later_ms: int = 0) -> Iterator[tuple[float, ...]]:
+    """Yield the rates of the topic and of the daemon, which has no other."""
+    now_ms = RequestMs(rig.now_ms + later_ms)
+    yield topic_rates(rig.engine, rig.topic(), now_ms)
+    yield daemon_rates(rig.engine, now_ms)
+
+
 def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     for second in range(300):
@@ -27,21 +37,16 @@ def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
         rig.put_many(10)
         for job_id, _ in reserve_batch(rig.engine, session, 5, 100, rig.now_ms):
             rig.delete(session, job_id)
-    engine, topic, now_ms = rig.engine, rig.topic(), rig.now_ms
-    for rates in (topic_rates(engine, topic, now_ms), daemon_rates(engine, now_ms)):
+    for rates in rates_of(rig):
         assert rates == pytest.approx((10, 5, 5, 0), rel=0.05)
-    assert topic_rates(engine, topic, now_ms + 30_000)[0] == pytest.approx(5, rel=0.1)
-    assert topic_rates(engine, topic, now_ms + 61_000) == (0, 0, 0, 0)
+    assert next(rates_of(rig, 30_000))[0] == pytest.approx(5, rel=0.1)
+    assert next(rates_of(rig, 61_000)) == (0, 0, 0, 0)
 
 
 def test_rates_soon_after_the_start_are_of_the_time_since_then(rig: EngineRig) -> None:
     rig.play(START_MS + 27_000)
     rig.put_many(2_700)
-    for rates in (
-        topic_rates(rig.engine, rig.topic(), rig.now_ms),
-        daemon_rates(rig.engine, rig.now_ms),
-    ):
-        assert rates[0] == pytest.approx(100)
+    assert [rates[0] for rates in rates_of(rig)] == pytest.approx([100, 100])
     assert topic_rates(rig.engine, rig.engine.store.topic("sms"), rig.now_ms) == (0, 0, 0, 0)
     assert window_ms(rig.engine, rig.now_ms) == 27_000
     rig.play(START_MS + 3_600_000)
@@ -68,11 +73,7 @@ def test_what_comes_at_once_each_minute_is_the_same_for_the_topic_and_the_daemon
         rig.play(begins_ms + 8_000)
         rig.put_many(600)
         rig.play(begins_ms + 60_000)  # nothing is counted then, but time goes on
-    for rates in (
-        topic_rates(rig.engine, rig.topic(), rig.now_ms + 8_000),
-        daemon_rates(rig.engine, rig.now_ms + 8_000),
-    ):
-        assert rates[0] == pytest.approx(10)
+    assert [rates[0] for rates in rates_of(rig, 8_000)] == pytest.approx([10, 10])
 
 
 @pytest.mark.parametrize("rule", [None, '{"retry": "1h"}'])
