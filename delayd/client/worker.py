@@ -38,6 +38,7 @@ from delayd.client.work_loop import PASSING, FailurePause, comes_at_once, work_l
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
 FAILED: Final = "an attempt at job %d of topic %r failed: %s"
+CANCELLED: Final = "what the handler awaited was cancelled, and not by its worker"
 NOT_ACKNOWLEDGED: Final = (
     "job %d of topic %r was done, but acknowledging it failed, so it may come again: %s"
 )
@@ -133,6 +134,9 @@ class Worker:
         job.client.keep(job)
         try:
             _check_finished(self._handler(job))
+        except asyncio.CancelledError as error:  # of what it has awaited, as tasks may
+            carried_out(leaving(job, error))
+            raise RuntimeError(CANCELLED) from error
         except BaseException as error:
             carried_out(leaving(job, error))
             raise
@@ -242,6 +246,11 @@ class AsyncWorker:
                     " or give it to a Worker"
                 )
             await result
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise  # `run` gives it back
+            await awaited(leaving(job, error))
+            raise RuntimeError(CANCELLED) from error
         except BaseException as error:
             if not _is_cancelled():  # else `run` gives it back
                 await awaited(leaving(job, error))

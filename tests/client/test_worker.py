@@ -30,7 +30,7 @@ from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
 from delayd.client.steps import carried_out
 from delayd.client.work_loop import FailurePause
-from delayd.client.worker import Trouble
+from delayd.client.worker import CANCELLED, Trouble
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
@@ -279,6 +279,23 @@ def test_a_worker_with_asyncio_awaits_what_it_can_and_fails_what_it_cannot(
     asyncio.run(go())
     left = [job.state for topic in fake.client().topics() for job in fake.client().jobs(topic.name)]
     assert left == [state] * (state != "done")
+
+
+def test_a_handler_that_awaits_what_is_cancelled_has_failed_and_ends_no_worker(
+    work: Working,
+) -> None:
+    put = work.client.put("mail", "x", retry="1h")
+    work.client.put("mail", "y")
+    told: list[str] = []
+
+    def handle(job: Job) -> None:
+        if job.text == "x":
+            raise asyncio.CancelledError
+        work.worker.stop()
+
+    work.run(handle, on_error=lambda error, _job: told.append(str(error)))
+    assert told == [CANCELLED]
+    assert [(job.id, job.state) for job in work.client.jobs("mail")] == [(put.id, "delayed")]
 
 
 # --- What is said --------------------------------------------------------------------------------
