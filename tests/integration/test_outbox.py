@@ -7,7 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +15,12 @@ import psycopg
 import pytest
 
 from delayd import outbox
-from delayd.client import Client, DelaydError
+from delayd.client import Client, Worker
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.pages import Reader
 from tests.postgres_server import PostgresServer, postgres_server
+from tests.rigs.process import daemon_of
 from tests.rigs.waiting import line_with, until
 from tests.servers import free_port
 
@@ -59,8 +60,7 @@ def started() -> Iterator[PostgresServer]:
 
 
 def serve(directory: Path, port: int) -> Daemon:
-    command = (sys.executable, "-m", "delayd", "serve", "--data-dir", str(directory))
-    return Daemon((*command, "--http", f"127.0.0.1:{port}", "--line", "127.0.0.1:0"))
+    return daemon_of(directory, "--http", f"127.0.0.1:{port}")
 
 
 def end(daemon: Daemon) -> None:
@@ -96,29 +96,19 @@ class RelayProcess:
         return said
 
 
-class Worker:
-    """Acknowledges at once, and remembers which jobs each body came with."""
-
-    def __init__(self, http: str) -> None:
-        self.jobs: defaultdict[str, set[int]] = defaultdict(set)
-        self._client = Client(http, patience=60)
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-
-    def _work(self) -> None:
-        while not self._is_over.is_set():
-            try:
-                for job in self._client.reserve_many(("mail", "sms"), limit=100, timeout=0.5):
-                    self.jobs[job.text].add(job.id)
-                    job.ack()
-            except DelaydError:
-                time.sleep(0.05)
-
-    def stop(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self._client.close()
+@contextmanager
+def worker(http: str) -> Iterator[dict[str, set[int]]]:
+    """Acknowledge at once; which jobs each body came with."""
+    jobs: defaultdict[str, set[int]] = defaultdict(set)
+    with Client(http, patience=60) as client:
+        working = Worker(client, ["mail", "sms"], lambda job: jobs[job.text].add(job.id))
+        thread = threading.Thread(target=working.run)
+        thread.start()
+        try:
+            yield jobs
+        finally:
+            working.stop()
+            thread.join()
 
 
 def commit_for(url: str, is_over: threading.Event, committed: list[str]) -> None:
@@ -159,37 +149,36 @@ def test_kills_leave_one_job_for_each_commit(
     is_over = threading.Event()
     arguments = (server.url, is_over, committed)
     application = threading.Thread(target=commit_for, args=arguments)
-    worker = Worker(http)
     draws = random.Random(7)
     relay = RelayProcess(server.url, http)
     try:
-        application.start()
-        for kind in kills:
-            relay.says("relaying")
-            done = len(worker.jobs)
-            until(lambda: len(worker.jobs) > done, PATIENCE_S)  # noqa: B023 - within the turn
-            time.sleep(draws.random() * 0.1)
-            if kind == "daemon":
-                end(daemon)
-                daemon = serve(tmp_path, port)
-            elif kind == "database":
-                server.kill()
-                server.start()
-            relay.kill()
-            relay = RelayProcess(server.url, http)
-        is_over.set()
-        application.join()
-        until(lambda: is_empty(server), PATIENCE_S)
-        until(lambda: len(worker.jobs) >= len(committed), PATIENCE_S)
-        relay.stop()
+        with worker(http) as jobs:
+            application.start()
+            for kind in kills:
+                relay.says("relaying")
+                done = len(jobs)
+                until(lambda: len(jobs) > done, PATIENCE_S)  # noqa: B023 - within the turn
+                time.sleep(draws.random() * 0.1)
+                if kind == "daemon":
+                    end(daemon)
+                    daemon = serve(tmp_path, port)
+                elif kind == "database":
+                    server.kill()
+                    server.start()
+                relay.kill()
+                relay = RelayProcess(server.url, http)
+            is_over.set()
+            application.join()
+            until(lambda: is_empty(server), PATIENCE_S)
+            until(lambda: len(jobs) >= len(committed), PATIENCE_S)
+            relay.stop()
     finally:
         is_over.set()
-        worker.stop()
         relay.kill()
         end(daemon)
     assert len(committed) > 10
-    assert not {body: ids for body, ids in worker.jobs.items() if len(ids) > 1}
-    assert not set(committed) - worker.jobs.keys()
+    assert not {body: ids for body, ids in jobs.items() if len(ids) > 1}
+    assert not set(committed) - jobs.keys()
 
 
 def database(server: PostgresServer, name: str) -> str:
