@@ -16,11 +16,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from click.shell_completion import ShellComplete
 from standardwebhooks.webhooks import Webhook
 
 from delayd.access.scopes import Scope
 from delayd.access.signing_secrets import Secrets
 from delayd.access.tokens import Tokens
+from delayd.cli.main import delayd
 from delayd.core.throttle import PushBlock
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
@@ -130,6 +132,9 @@ class Typed:
                 ]
             case "requests":
                 assert len(talk.requests) == int(more)
+            case "completes":
+                typed, _, offered = more.partition(" ->")
+                assert completed(*typed.split()) == offered.split()
             case "sent":
                 covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
             case _:
@@ -338,6 +343,12 @@ class Typed:
                     raise AssertionError(f"no outcome: {part}")
 
 
+def completed(*words: str) -> list[str]:
+    """What is offered for the last word; ? is none yet."""
+    asked = ShellComplete(delayd, {}, "delayd", "_DELAYD_COMPLETE")
+    return [item.value for item in asked.get_completions([*words[:-1]], words[-1].strip("?"))]
+
+
 def full() -> int:
     """The disk of it is full."""
     return os.open("/dev/full", os.O_WRONLY)
@@ -367,6 +378,8 @@ def test_every_session_goes_as_written(
     with Talk(monkeypatch, capsys) as talk, ExitStack() as stack:
         typed = Typed(talk, monkeypatch, stack)
         typed.step("now 0")
+        # A shell waits half a second for the daemon, for which this machine may stop.
+        monkeypatch.setattr("delayd.cli.connect.COMPLETION_S", 60.0)
         if "orders" in session.options:
             typed.step("$ put orders one --delay 1h --key order-1")
             typed.step("$ put orders two --delay 2h --key order-2")
