@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from delayd.journal.copies import DirectorySource, DirectoryTarget
-from delayd.journal.errors import DirectoryLocked, JournalError, NotEmpty
+from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalError, NotEmpty
 from delayd.journal.format import BACKUP_MARKER
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import SnapshotHeader
@@ -151,6 +151,9 @@ def test_a_source_in_use_one_without_a_log_and_a_target_with_files_are_refused(
     with pytest.raises(NotEmpty, match=r"copy .*notes\.txt"):
         copy_log(DirectorySource(disk, "data"), target)
     assert disk.file_bytes("copy/notes.txt") == b"precious"
+    with pytest.raises(ForeignFile, match=r"notes\.txt is not delayd's.*nothing was touched"):
+        copy_log(DirectorySource(disk, "copy"), target)
+    assert disk.list_directory("copy") == ["notes.txt"]
 
 
 def test_what_is_read_again_is_compared_and_doubt_about_clocks_is_late(rng: random.Random) -> None:

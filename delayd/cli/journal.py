@@ -168,7 +168,8 @@ def backup(directory: str, target: str, *, options: LogOptions) -> int:
     LOG is a directory or the url of a PostgreSQL database.
 
     The copy holds everything that was acknowledged before the command began. It is on disk and was
-    checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
+    checked as by `delayd journal check` when the exit code is 0; otherwise no daemon starts on what
+    is left.
     """
     if is_url(directory):
         return _copied(directory, target, options, may_be_owned=True)

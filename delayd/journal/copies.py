@@ -4,10 +4,16 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from delayd.journal.directory import Ownership, names_in, release_directory, take_directory
+from delayd.journal.directory import (
+    Ownership,
+    look_first,
+    names_in,
+    release_directory,
+    take_directory,
+)
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalFailed
-from delayd.journal.format import BACKUP_MARKER, Frame, check_clock, check_names
+from delayd.journal.format import BACKUP_MARKER, Frame, check_clock
 from delayd.journal.new import new_journal
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SnapshotHeader
@@ -26,8 +32,8 @@ class DirectorySource:
         self._owned: Ownership | None = None
 
     def frames(self) -> Iterator[Frame]:
+        look_first(self._disk, self.shown)
         self._owned, names = take_directory(self._disk, self.shown)
-        check_names(self.shown, names)
         check_clock(self.shown, names, is_virtual=False)
         recovery = Recovery(self._disk, self.shown, names)
         yield from recovery.frames()
