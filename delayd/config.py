@@ -807,6 +807,12 @@ def _broken_rules(config: Config) -> Iterator[Wrong]:
         rule = "must not be the same address; each protocol needs its own"
         yield Wrong("line.listen and http.listen", rule, shown(str(config.line_listen)))
     yield from _broken_tls_rules(config)
+    if config.postgres_url is not None:
+        if config.clock is not ClockKind.SYSTEM:
+            yield Wrong("clock", 'must be "system" with postgres.url', shown(config.clock.value))
+        if config.sync is not SyncPolicy.ALWAYS:
+            rule = 'must be "always" with postgres.url'
+            yield Wrong("journal.sync", rule, shown(config.sync.value))
     for place in _masked_places(config):
         rule = "has *** in place of a secret, as `delayd config show` writes it: put the secret in"
         yield Wrong(place, rule)

@@ -215,12 +215,18 @@ def whole(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+AS_BY_DEFAULT: Final = {"clock", "journal.sync"}
+"""They have no other value where a log is in a database."""
+
+
 def chosen() -> dict[str, tuple[str, str | None, object]]:
-    """Return of every setting a good value that is not its default."""
+    """Return of every setting a good value that is not its default, where it may be another."""
     default = Config()
     return {
         setting.name: next(
-            good for good in values_of(setting).good if good[2] != getattr(default, setting.inside)
+            good
+            for good in values_of(setting).good
+            if (good[2] == getattr(default, setting.inside)) is (setting.name in AS_BY_DEFAULT)
         )
         for setting in SETTINGS
     }

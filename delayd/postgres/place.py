@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -97,10 +97,6 @@ class DatabasePlace(NamedTuple):
         """Return the names of the settings in which an owner differs; none if it tells nothing."""
         ours, theirs = (dict(_divided(each)) for each in (self.settings, owners))
         return [name for name in ours if name in theirs and ours[name] != theirs[name]]
-
-    def refuse(self, why: str) -> NoReturn:
-        """Say what of the configuration does not go with a database. Raises DatabaseUnfit."""
-        raise DatabaseUnfit(f"{self.shown} {why}")
 
     def connected(self) -> Connection:
         """Return a connection whose session is set as statements need it. Raises DatabaseError."""

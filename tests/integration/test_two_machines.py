@@ -30,7 +30,7 @@ from tests.line_client import LineClient
 from tests.pages import BLOCK, Reader, is_as_told, text_of
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.waiting import until
-from tests.servers import READY, Server, ServerNotStarted, executable, free_port, launch
+from tests.servers import READY, Server, executable, free_port, launch
 
 T = TypeVar("T")
 LEASE = "1s"
@@ -172,15 +172,6 @@ def test_the_doctor_tells_at_once_what_it_knows_while_the_database_is_away(
     assert doctor.returncode == Exit.BAD_CONFIGURATION
     assert found[-2:] == [("database", "wrong"), ("the daemon", "warning")]
     assert "the database cannot be used: postgresql://127.0.0.1" in row["said"]
-
-
-def test_what_cannot_be_is_named(machines: Machines) -> None:
-    for flag, value in (("--clock", "virtual"), ("--sync", "never")):
-        daemon = machines.start(flag, value)
-        assert daemon.process.wait(60) == Exit.BAD_CONFIGURATION
-        why = "needs clock = ..system.* and journal.sync = ..always"
-        with pytest.raises(ServerNotStarted, match=why):
-            daemon.fail_to_start()
 
 
 Ports = tuple[int, int]
