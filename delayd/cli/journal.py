@@ -207,7 +207,8 @@ def copy(source: str, target: str, *, options: LogOptions) -> int:
 
     No daemon may use the source meanwhile; it is not changed. The target has no log yet. Jobs keep
     ids, keys, times, attempts and dead letters, policies and pauses stay; the copy is read again
-    and compared with the source. When the exit code is not 0, no daemon starts on what is left.
+    and compared with the source. When the exit code is not 0, no daemon starts on what is left; a
+    database that did not answer at the end may have all of it, and the message says so then.
     The password is in the postgres.password_file of the configuration, or where psql finds it:
     PGPASSFILE, PGPASSWORD or ~/.pgpass.
     """

@@ -13,7 +13,7 @@ from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.limits import DATABASE_ANSWER_MS, JOURNAL_SEGMENT_BYTES_MIN
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Row, Value, whole
-from delayd.postgres.errors import DatabaseCorrupt, DatabaseUnfit
+from delayd.postgres.errors import DatabaseCorrupt, DatabaseLost, DatabaseUnfit
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.postgres_log import PostgresLog
 from delayd.postgres.rows import LogRow
@@ -97,7 +97,11 @@ class DatabaseTarget:
                 writer.write(payload)
             writer.finish(jobs())
             yield self._read_again(header, writer)
-            connection.run("COMMIT", DATABASE_ANSWER_MS)
+            try:
+                connection.run("COMMIT", DATABASE_ANSWER_MS)
+            except DatabaseLost as error:
+                rule = "the copy may be there, and whole: look with `delayd journal check`"
+                raise DatabaseLost(f"{error}; {rule}") from None
 
     def _writer(self, header: SnapshotHeader) -> PartsWriter:
         return PartsWriter(
