@@ -273,6 +273,8 @@ class Unreachable(DelaydError):
         )
         if "certificate" in reason:
             advice = "Name the authority of its certificate: --ca-file FILE, or `tls` of a client"
+        elif "WRONG_VERSION_NUMBER" in reason:  # OpenSSL's word for an answer without TLS
+            advice = "Its port speaks no TLS: the url begins with http:// or beanstalk://"
         super().__init__(f"no delayd answers at {where}: {reason}. {advice}")
         self.where = where
         self.reason = reason

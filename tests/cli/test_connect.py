@@ -1,5 +1,7 @@
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -93,6 +95,23 @@ def test_an_unknown_certificate_has_other_advice_than_to_start_a_daemon() -> Non
     assert said.endswith(
         ". Name the authority of its certificate: --ca-file FILE, or `tls` of a client"
     )
+
+
+def test_a_port_without_tls_has_other_advice_than_to_start_a_daemon(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(1_024)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer).start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        assert invoke(["topics", "--url", url]) == Exit.UNREACHABLE
+    advice = ". Its port speaks no TLS: the url begins with http:// or beanstalk://\n"
+    assert capsys.readouterr().err.endswith(advice)
 
 
 def test_every_error_of_the_client_has_an_exit_code() -> None:
