@@ -188,9 +188,15 @@ class Client:
     # --- Commands -------------------------------------------------------------------------------
 
     def say(
-        self, line: bytes, kind: str, job_id: int = 0, *, times: int = 1, **what: object
+        self,
+        line: str,
+        kind: str,
+        job_id: int = 0,
+        *,
+        times: int = 1,
+        **what: Any,  # noqa: ANN401 - as histories have it
     ) -> None:
-        """Send a command, and note it as so many operations."""
+        """Send a command, with the body that it puts, and note it as so many operations."""
         invoke, now_ms = self.world.history.invoke, self.world.now_ms()
         if job_id:
             what["job_id"] = job_id
@@ -198,7 +204,8 @@ class Client:
         if kind != "watch":
             numbers = [invoke(kind, now_ms, client=self.name, **what) for _ in range(times)]
         self.asked.append(Asked(numbers, kind, job_id))
-        self._send(line)
+        body = b"%b\r\n" % what["body"] if "body" in what else b""
+        self._send(line.encode() + b"\r\n" + body)
 
     @property
     def is_free(self) -> bool:
@@ -236,7 +243,7 @@ class Client:
             self.is_wide = True
             self.asked.extend([Asked([], "watch", 0)] * WIDE_TUBES)
             self._send(b"".join(b"watch wide-%d\r\n" % number for number in range(WIDE_TUBES)))
-        self.say(b"watch %b\r\n" % tube.encode(), "watch")
+        self.say(f"watch {tube}", "watch")
 
     def put(self) -> None:
         """Put a job, or several in one piece."""
@@ -249,47 +256,36 @@ class Client:
         for _ in range(jobs):
             bodies[0] += 1
             body = b"body %d" % bodies[0] + b"." * length
-            line = b"put-in-tube %b %d %b %b %d%b\r\n%b\r\n" % (
-                *(tube.encode(), priority, seconds(delay_ms), seconds(ttr_ms)),
-                *(len(body), words, body),
-            )
-            self.say(
-                line,
-                "put",
-                topic=tube,
-                delay_ms=delay_ms,
-                ttr_ms=ttr_ms,
-                priority=priority,
-                body=body,
-                batch=batch,
-                **said,
-            )
+            times = f"{seconds(delay_ms)} {seconds(ttr_ms)}"
+            line = f"put-in-tube {tube} {priority} {times} {len(body)}{words}"
+            what = {"topic": tube, "delay_ms": delay_ms, "ttr_ms": ttr_ms, "priority": priority}
+            self.say(line, "put", body=body, batch=batch, **(said | what))
 
     def _tube_of(self, key: str) -> str:
         """Draw a tube, mostly the same: so that somebody has the key there."""
         rng = self.world.rng
         return TUBES[KEYS.index(key) % len(TUBES)] if rng.random() < 0.8 else rng.choice(TUBES)
 
-    def _words(self) -> tuple[str, bytes, dict[str, Any]]:
+    def _words(self) -> tuple[str, str, dict[str, Any]]:
         """Draw a tube and what stands behind a put: a key, a ladder of its own; and its note."""
         rng = self.world.rng
         tube = rng.choice(TUBES)
-        words, said = b"", dict[str, Any]()
+        words, said = "", dict[str, Any]()
         if self.keys and rng.random() < 0.4:
             key, mode = rng.choice(self.keys), rng.choice(MODES)
             tube = self._tube_of(key)
-            words += b" key=%b on=%b" % (key.encode(), mode.encode())
+            words += f" key={key} on={mode}"
             said |= {"key": key, "on": mode}
         if rng.random() < 0.2:
             steps_ms, attempts_max, jitter = rule = rng.choice(LADDERS)
             if steps_ms:
-                words += b" retry=" + b",".join(b"%dms" % step_ms for step_ms in steps_ms)
-                words += b" jitter=%d" % jitter
+                words += " retry=" + ",".join(f"{step_ms}ms" for step_ms in steps_ms)
+                words += f" jitter={jitter}"
             if attempts_max:
-                words += b" attempts=%d" % attempts_max
+                words += f" attempts={attempts_max}"
             said["retry"] = rule
         if tube == GROUPED and self.world.bodies[0] % 2:
-            words += b" group=g%d" % (self.world.bodies[0] % 3)
+            words += f" group=g{self.world.bodies[0] % 3}"
         return tube, words, said
 
     def rule(self) -> None:
@@ -299,14 +295,13 @@ class Client:
         tube = rng.choice(TUBES)
         if kind == "pause":
             pause_ms = rng.choice((50, 300))
-            line = b"pause-tube %b %b\r\n" % (tube.encode(), seconds(pause_ms))
+            line = f"pause-tube {tube} {seconds(pause_ms)}"
             self.say(line, kind, topic=tube, pause_ms=pause_ms)
         elif kind == "policy":
             self._set_policy()
-        elif kind == "clear":
-            self.say(b"clear-tube %b\r\n" % tube.encode(), kind, topic=tube)
         else:
-            self.say(b"cancel-jobs %b\r\n" % tube.encode(), kind, topic=tube)
+            word = "clear-tube" if kind == "clear" else "cancel-jobs"
+            self.say(f"{word} {tube}", kind, topic=tube)
 
     def _set_policy(self) -> None:
         rng = self.world.rng
@@ -323,9 +318,8 @@ class Client:
             fields |= {"retry": [step_ms / 1_000 for step_ms in steps_ms]} if steps_ms else {}
             fields |= {"max_attempts": attempts_max} if attempts_max else {}
             fields |= {"jitter_percent": jitter} if jitter else {}
-        text = json.dumps(fields).encode() if fields else b""
-        line = b"set-policy %b %d\r\n%b\r\n" % (tube.encode(), len(text), text)
-        self.say(line, "policy", **what)
+        text = json.dumps(fields) if fields else ""
+        self.say(f"set-policy {tube} {len(text)}\r\n{text}", "policy", **what)
 
     def reserve(self) -> None:
         """Ask for a job, or for several."""
@@ -335,14 +329,14 @@ class Client:
         topics = tuple(self.watched)
         if roll < 0.2:
             jobs = rng.randrange(1, 5)
-            line = b"reserve-batch %d %b\r\n" % (jobs, seconds(wait_ms))
             self.world.bodies[1] += 1
             batch = f"reserve {self.world.bodies[1]}"
+            line = f"reserve-batch {jobs} {seconds(wait_ms)}"
             self.say(line, "reserve", times=jobs, batch=batch, topics=topics)
         elif roll < 0.35 and self.is_patient:
-            self.say(b"reserve\r\n", "reserve", topics=topics)
+            self.say("reserve", "reserve", topics=topics)
         else:
-            self.say(b"reserve-with-timeout %b\r\n" % seconds(wait_ms), "reserve", topics=topics)
+            self.say(f"reserve-with-timeout {seconds(wait_ms)}", "reserve", topics=topics)
 
     def work(self, job_id: int) -> None:
         """Say something of a job in hand."""
@@ -350,17 +344,16 @@ class Client:
         kind = rng.choice(("delete", "delete", "release", "release", "bury", "touch", "nack"))
         priority, delay_ms = rng.choice((0, 9)), rng.choice(DELAYS_MS)
         if kind == "release":
-            line = b"release %d %d %b\r\n" % (job_id, priority, seconds(delay_ms))
+            line = f"release {job_id} {priority} {seconds(delay_ms)}"
             self.say(line, kind, job_id, priority=priority, delay_ms=delay_ms)
         elif kind == "bury":
-            self.say(b"bury %d %d\r\n" % (job_id, priority), kind, job_id, priority=priority)
+            self.say(f"bury {job_id} {priority}", kind, job_id, priority=priority)
         elif kind == "nack":
-            delay = b" delay=%b" % seconds(delay_ms) if delay_ms else b""
-            error = rng.choice((b"", b" no route to host", b" " + b"x" * 700))
-            line = b"nack %d%b%b\r\n" % (job_id, delay, error)
-            self.say(line, kind, job_id, delay_ms=delay_ms)
+            delay = f" delay={seconds(delay_ms)}" if delay_ms else ""
+            error = rng.choice(("", " no route to host", " " + "x" * 700))
+            self.say(f"nack {job_id}{delay}{error}", kind, job_id, delay_ms=delay_ms)
         else:
-            self.say(b"%b %d\r\n" % (kind.encode(), job_id), kind, job_id)
+            self.say(f"{kind} {job_id}", kind, job_id)
 
     def interfere(self, job_id: int) -> None:
         """Do something to any job."""
@@ -374,13 +367,12 @@ class Client:
         elif kind == "change":
             self._change(job_id, delay_ms)
         elif kind == "kick-tube":
-            self.say(b"kick %d\r\n" % rng.choice((1, 3, 100)), kind, topic="default")
+            self.say(f"kick {rng.choice((1, 3, 100))}", kind, topic="default")
         elif kind == "reschedule":
-            line = b"reschedule %d %b\r\n" % (job_id, seconds(delay_ms))
+            line = f"reschedule {job_id} {seconds(delay_ms)}"
             self.say(line, kind, job_id, delay_ms=delay_ms)
         else:
-            command = b"kick-job" if kind == "kick" else kind.encode()
-            self.say(b"%b %d\r\n" % (command, job_id), kind, job_id)
+            self.say(f"{'kick-job' if kind == 'kick' else kind} {job_id}", kind, job_id)
 
     def _interfere_by_key(self, delay_ms: int) -> None:
         rng = self.world.rng
@@ -389,29 +381,28 @@ class Client:
         kind = rng.choice(("delete-key", "kick-key", "reschedule-key"))
         key = rng.choice(self.keys)
         tube = self._tube_of(key)
-        line = b"%b %b %b" % (kind.encode(), tube.encode(), key.encode())
-        what: dict[str, Any] = {"topic": tube, "key": key}
+        line, what = f"{kind} {tube} {key}", dict[str, Any](topic=tube, key=key)
         if kind == "reschedule-key":
-            line += b" %b" % seconds(delay_ms)
+            line += f" {seconds(delay_ms)}"
             what["delay_ms"] = delay_ms
-        self.say(line + b"\r\n", kind, **what)
+        self.say(line, kind, **what)
 
     def _change(self, job_id: int, delay_ms: int) -> None:
         rng, bodies = self.world.rng, self.world.bodies
-        line, what = b"change %d pri=3" % job_id, dict[str, Any](priority=3)
+        line, what = f"change {job_id} pri=3", dict[str, Any](priority=3)
         if rng.random() < 0.5:
-            line += b" delay=%b" % seconds(delay_ms)
+            line += f" delay={seconds(delay_ms)}"
             what["delay_ms"] = delay_ms
         if rng.random() < 0.3 and not self.world.known.get(job_id):
             ttr_ms = rng.choice(TTRS_MS)
-            line += b" ttr=%b" % seconds(ttr_ms)
+            line += f" ttr={seconds(ttr_ms)}"
             what["ttr_ms"] = ttr_ms
         if rng.random() < 0.4:
             bodies[0] += 1
             body = b"body %d" % bodies[0] + b"!" * rng.choice((0, 30, 900))
             what["body"] = body
-            line += b" bytes=%d\r\n%b" % (len(body), body)
-        self.say(line + b"\r\n", "change", job_id, **what)
+            line += f" bytes={len(body)}"
+        self.say(line, "change", job_id, **what)
 
     def _send(self, line: bytes) -> None:
         """Have it sent with what is to be sent already, cut where a network may cut it."""
@@ -424,14 +415,11 @@ class Client:
             self.outbox.append(line)
 
 
-def seconds(duration_ms: int) -> bytes:
+def seconds(duration_ms: int) -> str:
     """Return it as the line protocol has it.
 
-    >>> seconds(1_500)
-    b'1.500'
+    >>> seconds(1_500), seconds(7_000)
+    ('1.500', '7')
     """
-    return (
-        b"%d.%03d" % divmod(duration_ms, 1_000)
-        if duration_ms % 1_000
-        else b"%d" % (duration_ms // 1_000)
-    )
+    whole, rest = divmod(duration_ms, 1_000)
+    return f"{whole}.{rest:03}" if rest else f"{whole}"

@@ -195,11 +195,11 @@ class Run:
         self.disk.meanwhile = None
         for job_id, record in list(daemon.engine.store.jobs):
             if state_of(record) is State.BURIED:
-                self._ask(self._client(), b"kick-job %d\r\n" % job_id, "kick", job_id)
+                self._ask(self._client(), f"kick-job {job_id}", "kick", job_id)
         consumers = [self._client() for _ in range(3)]
         for consumer in consumers:
             for tube in (*TUBES, DEAD):
-                self._ask(consumer, b"watch %b\r\n" % tube.encode(), "watch")
+                self._ask(consumer, f"watch {tube}", "watch")
             consumer.watched = [*TUBES, DEAD]
         for _ in range(10_000):
             if any(consumer.is_free for consumer in consumers):
@@ -231,13 +231,13 @@ class Run:
         for consumer in consumers:
             if consumer.is_free:
                 for job_id in list(consumer.held):
-                    consumer.say(b"delete %d\r\n" % job_id, "delete", job_id)
+                    consumer.say(f"delete {job_id}", "delete", job_id)
             if consumer.is_free:
-                consumer.say(b"reserve\r\n", "reserve")
+                consumer.say("reserve", "reserve")
         self._turn()
         self._settle()
 
-    def _ask(self, client: Client, line: bytes, kind: str, job_id: int = 0) -> None:
+    def _ask(self, client: Client, line: str, kind: str, job_id: int = 0) -> None:
         client.say(line, kind, job_id)
         self._turn()
         self._settle()
