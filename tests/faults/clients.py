@@ -4,6 +4,8 @@ A client is one connection. It says a command or several, in pieces, and takes t
 come; each becomes an operation of the history. It does not know what the right answers are.
 """
 
+# ruff: noqa: ANN401 - what is said of an operation goes to histories as it is
+
 import contextlib
 import json
 import random
@@ -187,15 +189,7 @@ class Client:
 
     # --- Commands -------------------------------------------------------------------------------
 
-    def say(
-        self,
-        line: str,
-        kind: str,
-        job_id: int = 0,
-        *,
-        times: int = 1,
-        **what: Any,  # noqa: ANN401 - as histories have it
-    ) -> None:
+    def say(self, line: str, kind: str, job_id: int = 0, *, times: int = 1, **what: Any) -> None:
         """Send a command, with the body that it puts, and note it as so many operations."""
         invoke, now_ms = self.world.history.invoke, self.world.now_ms()
         if job_id:

@@ -13,6 +13,8 @@ so many times, is a workload whose system calls come in the same order each time
 to know what becomes of the disks of daemons.
 """
 
+# ruff: noqa: ANN401 - what is said of an operation goes to histories as it is
+
 import contextlib
 import copy
 import random
@@ -224,11 +226,12 @@ class PatientClient(LineClient):
 
 
 class Said(NamedTuple):
-    """A command that was sent: its operation, its kind, the job it is about or the body it puts."""
+    """A command that was sent: its operations, its kind, the job or the key that it is about."""
 
     numbers: list[int]
     kind: str
-    job_id: int = 0
+    job_id: int
+    has_key: bool
 
 
 class Worker(threading.Thread):
@@ -318,85 +321,71 @@ class Worker(threading.Thread):
         if self._has_keys and rng.random() < 0.4:
             self._say_of_key(f"{self.name.replace(' ', '-')}-{rng.randrange(3)}")
         if len(self._held) > HELD_MAX:
-            self._say("delete", b"delete %d\r\n", self._held.pop(0))
+            job_id = self._held.pop(0)
+            self._say("delete", f"delete {job_id}", job_id=job_id)
 
     def _put(self, count: int) -> None:
         rng = self.rng
         batch = f"{self.name} {self.turns}" if self.record.has_space else None
         for _ in range(count):
-            self._count += 1
-            size = rng.choice(self._sizes)
-            body = b"%b %d %b" % (
-                self.name.encode(),
-                self._count,
-                rng.randbytes(size).hex().encode(),
-            )
+            body = self._body() + b" " + rng.randbytes(rng.choice(self._sizes)).hex().encode()
             topic, delay_ms, ttr_s = rng.choice(TOPICS), rng.choice(DELAYS_MS), rng.choice(TTRS_S)
-            what = {"topic": topic, "delay_ms": delay_ms, "ttr_ms": ttr_s * 1_000}
-            number = self._invoke("put", body=body, priority=0, batch=batch, **what)
-            head = f"put-in-tube {topic} 0 {delay_ms / 1_000} {ttr_s} {len(body)}"
-            self._pieces.append(b"%b\r\n%b\r\n" % (head.encode(), body))
-            self._said.append(Said([number], "put"))
+            what = dict[str, Any](topic=topic, delay_ms=delay_ms, ttr_ms=ttr_s * 1_000)
+            line = f"put-in-tube {topic} 0 {delay_ms / 1_000} {ttr_s} {len(body)}"
+            self._say("put", line, body=body, priority=0, batch=batch, **what)
+
+    def _body(self) -> bytes:
+        self._count += 1
+        return f"{self.name} {self._count}".encode()
 
     def _reserve(self, wait_s: float, count: int) -> None:
         if count == 1:
-            self._pieces.append(b"reserve-with-timeout %b\r\n" % str(wait_s).encode())
-            self._said.append(Said([self._invoke("reserve", topics=TOPICS)], "reserve"))
-            return
-        self._pieces.append(b"reserve-batch %d %b\r\n" % (count, str(wait_s).encode()))
-        batch = f"batch {self.name} {self.turns}"
-        each = {"batch": batch, "batch_max": count}
-        self._said.append(Said([self._invoke("reserve", **each) for _ in range(count)], "batch"))
+            self._say("reserve", f"reserve-with-timeout {wait_s}", topics=TOPICS)
+        else:
+            batch = f"batch {self.name} {self.turns}"
+            line = f"reserve-batch {count} {wait_s}"
+            self._say("reserve", line, times=count, batch=batch, batch_max=count)
 
     def _say_of_held(self, job_id: int) -> None:
-        rng = self.rng
-        kind = rng.choice(("delete", "delete", "delete", "release", "bury", "touch"))
+        kind = self.rng.choice(("delete", "delete", "delete", "release", "bury", "touch"))
         if kind == "release":
-            delay_ms = rng.choice(DELAYS_MS[:-1])
-            line = b"release %%d 0 %b\r\n" % str(delay_ms / 1_000).encode()
-            self._say(kind, line, job_id, delay_ms=delay_ms, priority=0)
+            delay_ms = self.rng.choice(DELAYS_MS[:-1])
+            line = f"release {job_id} 0 {delay_ms / 1_000}"
+            self._say(kind, line, job_id=job_id, delay_ms=delay_ms, priority=0)
         elif kind == "bury":
-            self._say(kind, b"bury %d 0\r\n", job_id, priority=0)
-        elif kind == "touch":
-            self._say(kind, b"touch %d\r\n", job_id)
-            self._held.append(job_id)
+            self._say(kind, f"bury {job_id} 0", job_id=job_id, priority=0)
         else:
-            self._say(kind, b"delete %d\r\n", job_id)
+            self._say(kind, f"{kind} {job_id}", job_id=job_id)
+            self._held += [job_id] if kind == "touch" else []
 
     def _say_of_any(self, job_id: int) -> None:
-        rng = self.rng
-        kind = rng.choice(("delete", "delete", "kick", "reschedule", "reschedule"))
+        kind = self.rng.choice(("delete", "delete", "kick", "reschedule", "reschedule"))
         if kind == "reschedule":
-            delay_ms = rng.choice(DELAYS_MS)
-            line = b"reschedule %%d %b\r\n" % str(delay_ms / 1_000).encode()
-            self._say(kind, line, job_id, delay_ms=delay_ms)
+            delay_ms = self.rng.choice(DELAYS_MS)
+            line = f"reschedule {job_id} {delay_ms / 1_000}"
+            self._say(kind, line, job_id=job_id, delay_ms=delay_ms)
         else:
-            self._say(kind, b"kick-job %d\r\n" if kind == "kick" else b"delete %d\r\n", job_id)
+            word = "kick-job" if kind == "kick" else kind
+            self._say(kind, f"{word} {job_id}", job_id=job_id)
 
     def _say_of_key(self, key: str) -> None:
         """Say one thing of a key, which is answered before another is said."""
         rng = self.rng
         if rng.random() < 0.3:
-            number = self._invoke("delete-key", topic=KEYED, key=key)
-            self._pieces.append(f"delete-key {KEYED} {key}\r\n".encode())
-            self._said.append(Said([number], "delete-key"))
+            self._say("delete-key", f"delete-key {KEYED} {key}", topic=KEYED, key=key)
             return
-        self._count += 1
-        mode, delay_ms = rng.choice(MODES), rng.choice(DELAYS_MS)
-        body = f"{self.name} {self._count}".encode()
-        what = {"topic": KEYED, "delay_ms": delay_ms, "ttr_ms": 60_000, "key": key, "on": mode}
-        number = self._invoke("put", body=body, priority=0, **what)
-        head = f"put-in-tube {KEYED} 0 {delay_ms / 1_000} 60 {len(body)} key={key} on={mode}"
-        self._pieces.append(b"%b\r\n%b\r\n" % (head.encode(), body))
-        self._said.append(Said([number], "put-key"))
+        body, mode, delay_ms = self._body(), rng.choice(MODES), rng.choice(DELAYS_MS)
+        what = dict[str, Any](topic=KEYED, delay_ms=delay_ms, ttr_ms=60_000, key=key, on=mode)
+        line = f"put-in-tube {KEYED} 0 {delay_ms / 1_000} 60 {len(body)} key={key} on={mode}"
+        self._say("put", line, body=body, priority=0, **what)
 
-    def _say(self, kind: str, line: bytes, job_id: int, **rest: object) -> None:
-        number = self._invoke(kind, job_id=job_id, **rest)
-        self._pieces.append(line % job_id)
-        self._said.append(Said([number], kind, job_id))
-
-    def _invoke(self, kind: str, **rest: object) -> int:
-        return self.record.invoke(kind, client=self.name, **rest)
+    def _say(self, kind: str, line: str, *, times: int = 1, **what: Any) -> None:
+        """Say a command, with the body that it puts, and note it as so many operations."""
+        invoke = self.record.invoke
+        numbers = [invoke(kind, client=self.name, **what) for _ in range(times)]
+        body = b"%b\r\n" % what["body"] if "body" in what else b""
+        self._pieces.append(line.encode() + b"\r\n" + body)
+        self._said.append(Said(numbers, kind, what.get("job_id", 0), "key" in what))
 
     # --- What is answered -----------------------------------------------------------------------
 
@@ -419,14 +408,12 @@ class Worker(threading.Thread):
                 self.record.fail(each, "no more")
         elif word == b"RESERVED":
             self._reserved(number, reply)
-        elif said.kind == "put-key" and word in OUTCOMES:
-            self.record.restarted.add(int(rest))
+        elif said.kind == "put" and word in OUTCOMES:
             self.record.ok(number, int(rest), outcome=OUTCOMES[word])
-        elif said.kind == "delete-key" and word == b"DELETED":
-            self.record.ok(number)
-        elif word == b"INSERTED":
-            self.record.ok(number, int(rest))
-            self._known.append(int(rest))
+            if said.has_key:
+                self.record.restarted.add(int(rest))
+            else:
+                self._known.append(int(rest))
         elif word in {b"DELETED", b"RELEASED", b"BURIED", b"KICKED", b"TOUCHED", b"RESCHEDULED"}:
             self.record.ok(number, said.job_id)
             if word == b"DELETED" and said.job_id in self._known:
@@ -563,7 +550,7 @@ def life(
     record: Record,
     *flags: str,
     how: str = "kill",
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> Iterator[Daemon]:
     """Start a daemon as `started` does, which the block ends, and note both."""
     with started(home, *flags, **options) as daemon:
