@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 from delayd.cli.tables import print_json
 from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
-from delayd.client.connection_pool import drawn, pauses
+from delayd.client.attempts import drawn, pauses
 from delayd.client.errors import (
     FieldProblem,
     Forbidden,

@@ -13,16 +13,17 @@ stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket
     connection         connecting, sending, receiving, which wait
-    connection_pool    which connection is used, and when a call is tried again
+    connection_pool    which connection is used
+    attempts           at which address a call is tried, and when again
     http1              requests and responses as bytes
 
-Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
-workers, `crew`, which reserves and acknowledges for the threads or tasks of one, and `worker`;
-`tasks` are functions that workers call, `reloader` starts a worker again when a file has changed,
-and `job_stream` is for programs with an event loop of their own. `aio` and `aio_connection` are the
-same with asyncio: the same generators, pools and attempts, awaited (`steps`). `values` are
-arguments, `results` and `errors` the outcomes; `answers` checks a server's answers before they are
-used, and `limits` bounds them.
+Jobs in hand are in `jobs`, and `touching` extends their reservations while a handler runs. Workers
+are in `work_loop`, the loop of all of them, `crew`, which reserves and acknowledges for the threads
+or tasks of one, and `worker`; `tasks` are functions that workers call, `reloader` starts a worker
+again when a file has changed, and `job_stream` is for programs with an event loop of their own.
+`aio` and `aio_connection` are the same with asyncio: the same generators, pools and attempts,
+awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes; `answers` checks a
+server's answers before they are used, and `limits` bounds them.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and only Python's standard library.

@@ -24,12 +24,13 @@ from delayd.client.batches import AsyncBatch, HttpParts, LineParts
 from delayd.client.connection_pool import AsyncRuns
 from delayd.client.errors import TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import NEVER_S, Reserved, Touches, leaving, touched
+from delayd.client.jobs import Reserved, leaving
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.steps import PageAfter, Steps, awaited
 from delayd.client.sync import Client, Job
+from delayd.client.touching import NEVER_S, Touches, touched
 from delayd.client.values import Duration, seconds
 
 P = ParamSpec("P")

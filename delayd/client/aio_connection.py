@@ -8,17 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
+from delayd.client.attempts import Ask, Failed, Reader, Way, exchanging
 from delayd.client.connection import verified_tls
-from delayd.client.connection_pool import (
-    Ask,
-    Failed,
-    Link,
-    Pool,
-    Reader,
-    Way,
-    exchanging,
-    reason_of,
-)
+from delayd.client.connection_pool import Link, Pool, reason_of
 from delayd.client.errors import ConnectionLost, Unreachable, reservation_lost
 from delayd.client.steps import Steps, answered_by, awaited
 
@@ -244,12 +236,12 @@ class AsyncConnections:
                 return await self._try(ask)
             except (Unreachable, ConnectionLost) as error:
                 failed = Failed(error, era)
-        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep, failed)
+        steps = exchanging(ask, self.way, self._try, self._sleep, failed)
         answered: tuple[AsyncConnection, Any] = await awaited(steps)
         return answered
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
-        steps = exchanging(ask, self.way, self._pool, self._prepared, self._sleep)
+        steps = exchanging(ask, self.way, self._prepared, self._sleep)
         lent: tuple[AsyncConnection, None] = await awaited(steps)
         lent[0].is_lent = True
         return lent[0]
@@ -297,5 +289,5 @@ class AsyncConnections:
     async def _connected(self) -> AsyncConnection:
         """Return a new connection."""
         connection = await AsyncConnection.open(self.way)
-        self._pool.was_reached = True
+        self.way.was_reached = True
         return connection

@@ -1,6 +1,6 @@
 """Sockets: one connection for each call under way, kept for the next one.
 
-`connection_pool` decides which are kept, and whether a failed call is tried again.
+`connection_pool` decides which are kept, and `attempts` whether a failed call is tried again.
 """
 
 import os
@@ -12,20 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.connection_pool import (
-    Ask,
-    Failed,
-    Link,
-    Pool,
-    Way,
-    exchanging,
-    reason_of,
-)
+from delayd.client.attempts import Ask, Failed, Way, exchanging
+from delayd.client.connection_pool import Link, Pool, reason_of
 from delayd.client.errors import ConnectionLost, Unreachable, reservation_lost
 from delayd.client.steps import Steps, answered_by, carried_out
 
 if TYPE_CHECKING:
-    import ssl  # see `connection_pool`
+    import ssl  # see `attempts`
 
 T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 16
@@ -112,7 +105,7 @@ class Connection(Link):
             try:
                 self._socket.settimeout(0)  # sockets of TLS and of gevent heed no flag
                 received = self._socket.recv(RECEIVE_BYTES)
-            except OSError as error:  # of TLS without importing it: see `connection_pool`
+            except OSError as error:  # of TLS without importing it: see `attempts`
                 if isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError":
                     return b""
                 raise
@@ -187,13 +180,13 @@ class Connections:
                 return self._try(ask)
             except (Unreachable, ConnectionLost) as error:
                 failed = Failed(error, era)
-        steps = exchanging(ask, way, self._pool, self._try, self._sleep, failed)
+        steps = exchanging(ask, way, self._try, self._sleep, failed)
         answered: tuple[Connection, Any] = carried_out(steps)
         return answered
 
     def borrow(self, ask: Ask) -> Connection:
         """Return a connection ready for the request; the caller gives it back or closes it."""
-        steps = exchanging(ask, self.way, self._pool, self._prepared, self._sleep)
+        steps = exchanging(ask, self.way, self._prepared, self._sleep)
         lent: tuple[Connection, None] = carried_out(steps)
         return lent[0]
 
@@ -226,7 +219,7 @@ class Connections:
         """Return an idle connection, or a new one."""
         if (connection := self._pool.take(self.way.place)) is None:
             connection = Connection(self.way)
-            self._pool.was_reached = True
+            self.way.was_reached = True
         return connection
 
 

@@ -40,10 +40,11 @@ from delayd.client.errors import (
     Refused,
     reservation_lost,
 )
-from delayd.client.jobs import Reserved, Toucher
+from delayd.client.jobs import Reserved
 from delayd.client.limits import BATCH_JOBS_MAX
 from delayd.client.line_calls import reservation_of
 from delayd.client.results import Reservation
+from delayd.client.touching import Toucher
 from delayd.client.values import Duration
 
 WAIT_S: Final = 60

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from delayd.client.addresses import HTTP_PORT, Address, read_addresses
-from delayd.client.connection_pool import Place, Way, Wire
+from delayd.client.attempts import Place, Way, Wire
 from delayd.client.errors import wrong
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.values import SECONDS_MAX, Duration, seconds

@@ -19,16 +19,7 @@ from delayd.client.addresses import DEFAULT_URL, LINE_PORT
 from delayd.client.connection import Connections
 from delayd.client.connection_pool import Runs
 from delayd.client.errors import NotOnThisProtocol, Refused, TimedOut, TopicNotFound
-from delayd.client.jobs import (
-    Held,
-    Reserved,
-    Toucher,
-    finishing,
-    finishing_many,
-    held,
-    leaving,
-    nacking,
-)
+from delayd.client.jobs import Held, Reserved, finishing, finishing_many, held, leaving, nacking
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.protocols import way_to
 from delayd.client.results import (
@@ -49,6 +40,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.steps import PageAfter, Steps, carried_out
+from delayd.client.touching import Toucher
 from delayd.client.values import (
     Body,
     Bound,

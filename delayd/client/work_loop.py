@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from delayd.client.connection_pool import Outage, drawn, pauses
+from delayd.client.attempts import Outage, drawn, pauses
 from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
 from delayd.client.jobs import Reserved
 from delayd.client.steps import Steps

@@ -26,7 +26,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
-from delayd.client.connection_pool import drawn
+from delayd.client.attempts import drawn
 from delayd.client.crew import Alarm, Crew
 from delayd.client.errors import DelaydError
 from delayd.client.jobs import leaving

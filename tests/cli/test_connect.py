@@ -160,7 +160,7 @@ OF_DELAYD = {
     *("client.errors", "client.limits", "client.schedules"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
     *("client.protocols", "client.signals", "client.steps", "client.sync", "client.values"),
-    "client.connection_pool",
+    *("client.attempts", "client.connection_pool", "client.touching"),
     *("access", "access.errors", "durations", "exits", "limits", "moments", "text"),
 }
 

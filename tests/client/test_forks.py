@@ -16,7 +16,7 @@ import pytest
 
 from delayd.client import AsyncClient, Client, NotReserved
 from delayd.client.aio import AsyncToucher
-from delayd.client.jobs import Toucher
+from delayd.client.touching import Toucher
 from delayd.testing.fake import FakeDelayd
 from tests.client.made import Made
 from tests.client.peer import Hold, Read, ScriptedPeer, Send, Step

@@ -612,7 +612,7 @@ def test_a_long_detail_is_cut_short() -> None:
 def test_no_ttr_of_a_server_makes_a_client_touch_without_a_pause(
     ttr_s: float, every_s: float
 ) -> None:
-    from delayd.client.jobs import Touches
+    from delayd.client.touching import Touches
 
     touches = Touches[str]()
     touches.add("a", ttr_s, 100.0)

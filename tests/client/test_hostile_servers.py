@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from delayd.client import ConnectionLost, DelaydError, NotUnderstood, Unreachable
-from delayd.client.connection_pool import Attempts, Pool
+from delayd.client.attempts import Attempts
 from tests.client.made import Made
 from tests.client.peer import (
     ACKED,
@@ -147,13 +147,12 @@ def test_a_server_that_drips_is_given_up_when_the_time_of_an_answer_is_over(
 
 def test_patience_counts_the_time_of_attempts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("delayd.client.connection_pool.time.monotonic", lambda: now_s[0])
-    pool = Pool[Any]()
-    pool.was_reached = True
+    monkeypatch.setattr("delayd.client.attempts.time.monotonic", lambda: now_s[0])
     made = Made("plain")
     client = made.client("http://127.0.0.1:1", patience_s=60)
     ask, way = next(client._calls.health()), made.connections[0].way
-    attempts, count = Attempts(ask, way, pool), 0
+    way.was_reached = True
+    attempts, count = Attempts(ask, way), 0
     with contextlib.suppress(ConnectionLost):
         while True:
             with attempts:

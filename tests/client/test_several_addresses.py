@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from delayd.client import Draining, NotReady, NotUnderstood, Unreachable
-from delayd.client.connection_pool import CONNECT_S_MAX
+from delayd.client.attempts import CONNECT_S_MAX
 from delayd.client.protocols import way_to
 from tests.client.made import Made
 from tests.client.peer import (
@@ -194,7 +194,7 @@ def test_a_token_or_the_topics_of_a_worker_are_asked_about_as_briefly(made: Made
     watches: list[Step] = [Read(b"ignore default\r\n"), Send(b"WATCHING 2\r\nWATCHING 1\r\n")]
     script: list[Step] = [*watches, Read(b"\r\n"), Send(b"RESERVED_BATCH 0\r\n"), Hold()]
     with ScriptedPeer([[Hold()]]) as paused, ScriptedPeer([script]) as owner:
-        client = made.client(urls(paused.port, owner.port, scheme="beanstalk"), timeout_s=0.2)
+        client = made.client(urls(paused.port, owner.port, scheme="beanstalk"), timeout_s=0.6)
         assert client.reserve_many("mail", limit=1, timeout=0) == []
         assert b"list-tube-used" not in owner.received[0]
     assert made.pauses == []

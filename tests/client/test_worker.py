@@ -25,10 +25,10 @@ from delayd.client import (
     Unreachable,
     Worker,
 )
-from delayd.client.connection_pool import Outage
+from delayd.client.attempts import Outage
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Toucher, touched
 from delayd.client.steps import carried_out
+from delayd.client.touching import Toucher, touched
 from delayd.client.work_loop import FailurePause
 from delayd.client.worker import CANCELLED, Trouble
 from delayd.limits import ERROR_BYTES_MAX
