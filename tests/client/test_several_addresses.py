@@ -183,7 +183,7 @@ def test_a_daemon_that_hangs_is_passed_over_before_anything_was_asked_of_it(
         ScriptedPeer([[Hold()]]) as paused,
         ScriptedPeer([[*lives, *does, *does, Hold()]]) as owner,
     ):
-        client = made.client(urls(paused.port, owner.port, scheme=scheme), timeout_s=0.2)
+        client = made.client(urls(paused.port, owner.port, scheme=scheme), timeout_s=0.6)
         assert client.put("mail", b"x").id == 7
         assert client.put("mail", b"x").id == 7
         assert b"/healthz" not in owner.received[0].partition(b"\r\n\r\n")[2]
