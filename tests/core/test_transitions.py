@@ -7,7 +7,7 @@ engine, records nothing when it is refused, and its log is played back in the en
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
-from types import MappingProxyType
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,38 +16,15 @@ from delayd.core.job_record import TRANSITIONS, Event, State
 from tests.core.bench import Bench
 from tests.facts.rows import take
 from tests.facts.worlds import Told, everything
+from tests.rigs.written import tables_of
 
-GIVEN: Final = MappingProxyType(
-    {
-        # A job that is held stays so for longer than its delay was, where that matters.
-        State.DELAYED: "put delay=3600 ttr=7200",
-        State.READY: "put ttr=7200",
-        State.RESERVED: "put ttr=7200; reserve",
-        State.BURIED: "put ttr=7200; reserve; bury 1",
-    }
-)
-ASKED: Final = MappingProxyType(
-    {
-        Event.RESERVE: ("b: hold 1",),
-        Event.RELEASE: ("release 1", "release 1 delay=0.001"),
-        Event.BURY: ("bury 1",),
-        Event.BURY_WAITING: ("shelve 1",),
-        Event.KICK: ("kick 1",),
-        Event.TOUCH: ("touch 1",),
-        Event.RESCHEDULE: ("reschedule 1 delay=0", "reschedule 1 delay=0.001"),
-        Event.CHANGE: ("change 1 priority=7", "change 1 delay=0 body=new", "change 1 delay=0.001"),
-        Event.DELETE: ("ack 1",),
-    }
-)
-UNASKED: Final = MappingProxyType(
-    {Event.CAME_DUE: ("wait 3600",), Event.HOLD_ENDED: ("wait 7200", "leave")}
-)
+TABLES: Final = tables_of(Path(__file__).parent / "transitions.txt")
+GIVEN: Final = {State[state]: steps for state, steps in TABLES["given"]}
+ASKED: Final = {Event[event]: acts for event, *acts in TABLES["asked"]}
+UNASKED: Final = {Event[event]: acts for event, *acts in TABLES["unasked"]}
 """What nobody asks for cannot be refused; to a job it does not concern it does nothing."""
-RULES: Final = ("set_policy mail retry=10h", "set_policy mail max_attempts=1")
-JUDGED: Final = MappingProxyType(
-    {Event.RELEASE: ("release 1",), Event.HOLD_ENDED: ("wait 7200", "leave")}
-)
-"""What a rule judges, besides."""
+JUDGED: Final = {Event[event]: acts for event, *acts in TABLES["judged"]}
+RULES: Final = [rule for (rule,) in TABLES["rules"]]
 
 
 @contextmanager

@@ -14,13 +14,9 @@ from tests.facts.rows import run
 from tests.facts.worlds import WORLDS, World
 from tests.rigs.written import tables_of
 
-STATES: Final = {
-    "delayed": "put delay=90 key=k body=old",
-    "ready": "put key=k body=old",
-    "reserved": "put key=k body=old; reserve",
-    "buried": "put key=k body=old; reserve; bury 1",
-}
 TABLES: Final = tables_of(Path(__file__).parent / "states.txt")
+STATES: Final = dict(TABLES["states"])
+RULES: Final = dict(TABLES["rules"])
 WORDS: Final = {
     # What cells of these tables stand for
     "{held}": "JobNotFound/RESERVED 1; 1 reserved",
@@ -29,14 +25,6 @@ WORDS: Final = {
     "{five}": "1 delayed left=5 attempts=1",
     "{buried}": "1 buried attempts=1",
     "{moved}": "dead ready=1; 1 ready topic=dead key= origin=mail attempts=0",
-}
-RULES: Final = {
-    "no rule": "put",
-    "a ladder": "set_policy mail retry=15s,3m; put",
-    "an own ladder": "put retry=15s,3m",
-    "an own ladder before the topic's": "set_policy mail retry=1h; put retry=15s,3m",
-    "one attempt": "set_policy mail max_attempts=1; put",
-    "moved": "set_policy mail max_attempts=1 exhausted=dead; put key=k",
 }
 
 
