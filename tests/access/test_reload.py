@@ -83,13 +83,15 @@ def test_only_where_nobody_needs_anything_a_newcomer_is_told_what_to_paste(
 def test_all_that_is_wrong_with_all_files_is_told_at_once(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     settings = Config(auth_tokens=missing, tls_certificate=missing, push_secrets=missing)
-    settings = settings._replace(tls_key=missing, line_tls=True)
+    settings = settings._replace(tls_key=str(tmp_path), tls_client_ca=missing, line_tls=True)
     with pytest.raises(AccessInvalid) as caught:
         AccessControl.open(settings)
-    assert caught.value.errors == tuple(
-        f"{name} = {missing}: cannot be read: No such file or directory"
-        for name in ("auth.tokens", "tls.certificate", "tls.key", "push.secrets")
+    said = dict.fromkeys(
+        ("auth.tokens", "tls.certificate", "tls.key", "tls.client_ca", "push.secrets"),
+        f"{missing}: cannot be read: No such file or directory",
     )
+    said["tls.key"] = f"{tmp_path}: cannot be read: Is a directory"
+    assert caught.value.errors == tuple(f"{name} = {why}" for name, why in said.items())
 
 
 # --- Reading again -------------------------------------------------------------------------------

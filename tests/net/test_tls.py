@@ -3,6 +3,7 @@ import ssl
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,38 +103,28 @@ def errors_of(files: CertificateFiles) -> tuple[str, ...]:
     return caught.value.errors
 
 
-def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    assert errors_of(CertificateFiles(missing, str(tmp_path), missing)) == (
-        f"tls.certificate = {missing}: cannot be read: No such file or directory",
-        f"tls.key = {tmp_path}: cannot be read: Is a directory",
-        f"tls.client_ca = {missing}: cannot be read: No such file or directory",
-    )
-
-
 def test_the_file_that_is_wrong_is_the_one_that_is_named(
     authority: Authority, tmp_path: Path
 ) -> None:
     files = authority.files()
-    junk = str(tmp_path / "junk")
-    Path(junk).write_text("junk")
-    other = tmp_path / "other"
+    junk, other = tmp_path / "junk", tmp_path / "other"
+    junk.write_text("junk")
     other.mkdir()
-    key = Authority(other).files().key
-
-    assert errors_of(files._replace(certificate=junk))[0].startswith(
-        f"tls.certificate = {junk}: {CERTIFICATE_RULE}"
-    )
-    assert errors_of(files._replace(key=junk))[0].startswith(f"tls.key = {junk}: {KEY_RULE}")
-    assert errors_of(files._replace(key=key)) == (
-        f"tls.key = {key}: {KEY_RULE} (KEY_VALUES_MISMATCH)",
-    )
-    assert errors_of(files._replace(key=None))[0].startswith(
-        f"tls.certificate = {files.certificate}: {BOTH_RULE}"
-    )
-    both = errors_of(files._replace(certificate=junk, client_ca=junk))
-    assert both[0].startswith(f"tls.certificate = {junk}: {CERTIFICATE_RULE}")
-    assert both[1].startswith(f"tls.client_ca = {junk}: {AUTHORITIES_RULE}")
+    no_certificate = f"tls.certificate = {junk}: {CERTIFICATE_RULE}"
+    mismatch = f"tls.key = {Authority(other).files().key}: {KEY_RULE} (KEY_VALUES_MISMATCH)"
+    changes: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"certificate": str(junk)}, (no_certificate,)),
+        ({"key": str(junk)}, (f"tls.key = {junk}: {KEY_RULE}",)),
+        ({"key": str(other / "key.pem")}, (mismatch,)),
+        ({"key": None}, (f"tls.certificate = {files.certificate}: {BOTH_RULE}",)),
+        (
+            {"certificate": str(junk), "client_ca": str(junk)},
+            (no_certificate, f"tls.client_ca = {junk}: {AUTHORITIES_RULE}"),
+        ),
+    ]
+    for change, expected in changes:
+        for said, begins in zip(errors_of(files._replace(**change)), expected, strict=True):
+            assert said.startswith(begins)
 
 
 def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
