@@ -808,11 +808,7 @@ def _broken_rules(config: Config) -> Iterator[Wrong]:
         yield Wrong("line.listen and http.listen", rule, shown(str(config.line_listen)))
     yield from _broken_tls_rules(config)
     if config.postgres_url is not None:
-        if config.clock is not ClockKind.SYSTEM:
-            yield Wrong("clock", 'must be "system" with postgres.url', shown(config.clock.value))
-        if config.sync is not SyncPolicy.ALWAYS:
-            rule = 'must be "always" with postgres.url'
-            yield Wrong("journal.sync", rule, shown(config.sync.value))
+        yield from _broken_database_rules(config)
     for place in _masked_places(config):
         rule = "has *** in place of a secret, as `delayd config show` writes it: put the secret in"
         yield Wrong(place, rule)
@@ -848,6 +844,22 @@ def _broken_tls_rules(config: Config) -> Iterator[Wrong]:
     ):
         if value:
             yield Wrong(name, "needs tls.certificate", shown(value))
+
+
+def _broken_database_rules(config: Config) -> Iterator[Wrong]:
+    most = limits.DATABASE_BODY_BYTES_MAX
+    for name, is_broken, rule in (
+        ("clock", config.clock is not ClockKind.SYSTEM, 'must be "system"'),
+        ("journal.sync", config.sync is not SyncPolicy.ALWAYS, 'must be "always"'),
+        (
+            "jobs.body_bytes_max",
+            config.body_bytes_max > most,
+            f'must be at most "{_BODY.show(most)}"',
+        ),
+    ):
+        if is_broken:
+            value = written([BY_NAME[name]], config)[name]
+            yield Wrong(name, f"{rule} with postgres.url", shown(value))
 
 
 def _masked_places(config: Config) -> Iterator[str]:

@@ -597,6 +597,9 @@ DATABASE_SAID_CHARACTERS_MAX: Final = 300
 # Frames that one statement appends together, if there are several: 20 ms of a network of 1 Gbit/s
 # at most, in which no lease is renewed. A turn with more is divided, between records.
 DATABASE_APPEND_BYTES_MAX: Final = 2 << 20
+# A body: one statement appends it, 0.3 s of two slow cores in which no lease is renewed, and it has
+# to fit the reserve, too. PostgreSQL closes the connection at a gigabyte.
+DATABASE_BODY_BYTES_MAX: Final = 4 << 20
 # Frames that wait for the database before clients are no longer read from: what one statement
 # appends, and the next. All of it must fit the reserve if the database is full: it was accepted.
 DATABASE_WAITING_BYTES_MAX: Final = 4 << 20
