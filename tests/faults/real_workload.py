@@ -129,21 +129,16 @@ def recover_and_check(directory: Path, record: Record, about: str) -> None:
     record.check(about)
 
 
-class Trials:
-    """A directory in which the workload has run once; each trial begins with a copy of it."""
+class Scene:
+    """A directory that a daemon has left, and what is known about it: trials begin with a copy."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._record = Record()
+    def __init__(self, folder: Path, home: Path, record: Record) -> None:
+        self._folder, self._record = folder, record
+        self.home = home
+        """The directory that nothing was done to yet."""
         self._trials = 0
         self.trace = folder / "trace"
         """Where the tracer of the trial writes; one that was killed may still do so a moment."""
-        work(self.home, self._record, "first")
-
-    @property
-    def home(self) -> Path:
-        """The directory that nothing was done to yet."""
-        return self._folder / "scene"
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[tuple[Path, Record]]:
@@ -156,12 +151,27 @@ class Trials:
         shutil.rmtree(copy)
         self.trace.unlink(missing_ok=True)
 
-    def sites(self, calls: tuple[str, ...], *, and_all_later: bool = False) -> dict[str, list[int]]:
+    def looking_at(self, calls: Iterable[str]) -> Tracing:
+        """How a trial is traced whose calls are to be named by `sites_in`."""
+        return Tracing(self.trace, ",".join(calls), flags=["-y"])
+
+    def sites_in(self, directory: Path, *, and_all_later: bool = False) -> dict[str, list[int]]:
+        """Name every call that the trial has made on its directory."""
+        found = calls_in(wait_for_tracer(self.trace))
+        return sites(found, str(directory), and_all_later=and_all_later)
+
+
+class Trials(Scene):
+    """What the workload leaves that has run once, and is run again in each trial."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder / "scene", Record())
+        work(self.home, self._record, "first")
+
+    def sites(self, calls: Iterable[str], *, and_all_later: bool = False) -> dict[str, list[int]]:
         """Trace the workload; name every call that it makes on its directory."""
         with self.trial() as (directory, record):
-            tracing = Tracing(self.trace, ",".join(calls), flags=["-y"])
-            code, log = work(directory, record, "second", tracing)
+            code, log = work(directory, record, "second", self.looking_at(calls))
             assert code == Exit.OK, log
             record.check("without any fault")
-            found = calls_in(wait_for_tracer(self.trace))
-            return sites(found, str(directory), and_all_later=and_all_later)
+            return self.sites_in(directory, and_all_later=and_all_later)

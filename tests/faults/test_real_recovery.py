@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +23,9 @@ from tests.faults.real_daemon import (
     refused,
     standing_still,
     started,
-    wait_for_tracer,
 )
 from tests.faults.real_load import PatientClient, Record, drain, life, load, look, put_and_note
-from tests.faults.real_workload import FILE_CALLS, calls_in, recover_and_check, sampled, sites
+from tests.faults.real_workload import FILE_CALLS, Scene, recover_and_check, sampled
 from tests.journal.journals import frame_ends
 from tests.line_client import Address
 from tests.rigs.waiting import until
@@ -91,13 +88,9 @@ def put_the_last(address: Address, directory: Path, record: Record) -> None:
             puts = puts + 1 if last == before else 0
 
 
-@contextmanager
-def copied(killed: tuple[Path, Record], folder: Path) -> Iterator[tuple[Path, Record]]:
-    """A copy for one trial, without the lock file of the dead."""
-    directory = folder / "data"
-    shutil.copytree(killed[0], directory)
-    yield directory, killed[1].fork()
-    shutil.rmtree(directory)
+@pytest.fixture
+def scene(killed: tuple[Path, Record], quick_path: Path) -> Scene:
+    return Scene(quick_path, *killed)
 
 
 # --- T-K3 ---------------------------------------------------------------------------------------
@@ -112,33 +105,27 @@ def tear(directory: Path) -> None:
         file.write(random.Random(end).randbytes(300))
 
 
-def test_k3_killed_while_it_recovers(
-    killed: tuple[Path, Record], quick_path: Path, runs: Runs
-) -> None:
+def test_k3_killed_while_it_recovers(scene: Scene, runs: Runs) -> None:
     """T-K3: a start that cuts a torn tail is killed at its n-th call, for all n; the next is not.
 
     What is recovered in the end is what would have been without the kill.
     """
-    trace = quick_path / "trace"
-    with copied(killed, quick_path) as (directory, record):
+    with scene.trial() as (directory, record):
         tear(directory)
-        tracing = Tracing(trace, ",".join(FILE_CALLS), flags=["-y"])
-        with started(directory, tracing=tracing) as daemon:
+        with started(directory, tracing=scene.looking_at(FILE_CALLS)) as daemon:
             assert "torn end" in daemon.log()
             daemon.stop()
-        found = sites(calls_in(wait_for_tracer(trace)), str(directory))
+        found = scene.sites_in(directory)
     assert {"ftruncate", "fsync", "openat", "pwrite64"} <= found.keys()
     for name, number in sampled(found, runs, ("fsync", "pwrite64", "ftruncate", "rename")):
-        trace = quick_path / f"{name}-{number}"
-        with copied(killed, quick_path) as (directory, record):
+        with scene.trial() as (directory, record):
             tear(directory)
-            kill = Injection(name, "signal=KILL", str(number))
+            kill = Tracing(scene.trace, name, [Injection(name, "signal=KILL", str(number))])
             try:
-                with started(directory, tracing=Tracing(trace, name, [kill])) as daemon:
+                with started(directory, tracing=kill) as daemon:
                     daemon.kill()
             except DaemonNotStarted as error:
-                ended = error.exit_code
-                assert ended == -signal.SIGKILL
+                assert error.exit_code == -signal.SIGKILL  # noqa: PT017 - not every call is met
             recover_and_check(directory, record, f"killed at {name} {number}")
         runs.count("T-K3 recovery", 1, "kills")
 
@@ -162,29 +149,24 @@ def recovered(directory: Path) -> set[tuple[int, str, bytes]]:
     return {(job.job_id, job.state, job.body) for job in seen}
 
 
-def test_k3_killed_while_it_repairs(
-    killed: tuple[Path, Record], quick_path: Path, runs: Runs
-) -> None:
+def test_k3_killed_while_it_repairs(scene: Scene, quick_path: Path, runs: Runs) -> None:
     """T-K3: `delayd journal repair` is killed at its n-th call, for all n.
 
     Then either nothing has been given up, or all that was to be; and once repeated it is done.
     """
-    trace = quick_path / "trace"
-    path = segments_of(killed[0])[-1]
+    path = segments_of(scene.home)[-1]
     place = f"{int(path.stem.partition('-')[2])}:{frame_ends(path.read_bytes())[-LAST_FRAMES]}"
-    with copied(killed, quick_path) as (directory, _):
+    with scene.trial() as (directory, _):
         before = recovered(directory)
-    with copied(killed, quick_path) as (directory, _):
-        tracing = Tracing(trace, ",".join(FILE_CALLS), flags=["-y"])
-        assert repair(directory, place, tracing) == Exit.OK
-        found = sites(calls_in(wait_for_tracer(trace)), str(directory))
+    with scene.trial() as (directory, _):
+        assert repair(directory, place, scene.looking_at(FILE_CALLS)) == Exit.OK
+        found = scene.sites_in(directory)
         after = recovered(directory)
     assert before != after
     for name, number in sampled(found, runs, ("fsync", "pwrite64", "ftruncate", "rename")):
-        trace = quick_path / f"{name}-{number}"
-        with copied(killed, quick_path) as (directory, _):
-            kill = Injection(name, "signal=KILL", str(number))
-            assert repair(directory, place, Tracing(trace, name, [kill])) == -signal.SIGKILL
+        with scene.trial() as (directory, _):
+            kill = Tracing(scene.trace, name, [Injection(name, "signal=KILL", str(number))])
+            assert repair(directory, place, kill) == -signal.SIGKILL
             shutil.copytree(directory, quick_path / "again")
             assert recovered(quick_path / "again") in (before, after)
             shutil.rmtree(quick_path / "again")
@@ -199,7 +181,7 @@ def test_k3_killed_while_it_repairs(
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is taken on, which needs root")
 @pytest.mark.parametrize("of_whom", ["the directory", "a file"])
 def test_b3_what_belongs_to_another_is_refused(
-    killed: tuple[Path, Record], quick_path: Path, runs: Runs, of_whom: str
+    scene: Scene, quick_path: Path, runs: Runs, of_whom: str
 ) -> None:
     """T-B3: a daemon without the rights says so, and nothing is written.
 
@@ -211,7 +193,7 @@ def test_b3_what_belongs_to_another_is_refused(
     for folder in (quick_path, *quick_path.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
             folder.chmod(0o755)
-    with copied(killed, quick_path) as (directory, _):
+    with scene.trial() as (directory, _):
         if of_whom == "a file":
             for path in (directory, *directory.iterdir()):
                 os.chown(path, 65_534, 65_534)
@@ -223,13 +205,11 @@ def test_b3_what_belongs_to_another_is_refused(
     runs.count("T-B3", 1, "directories")
 
 
-def test_b4_the_newest_snapshot_is_damaged(
-    killed: tuple[Path, Record], quick_path: Path, runs: Runs
-) -> None:
+def test_b4_the_newest_snapshot_is_damaged(scene: Scene, runs: Runs) -> None:
     """T-B4: any bit of it: the previous snapshot and the longer log give the same jobs."""
-    size = snapshots_of(killed[0])[-1].stat().st_size
+    size = snapshots_of(scene.home)[-1].stat().st_size
     for rng in runs.rng("T-B4", 1, 60):
-        with copied(killed, quick_path) as (directory, record):
+        with scene.trial() as (directory, record):
             path = snapshots_of(directory)[-1]
             content = bytearray(path.read_bytes())
             content[rng.randrange(size)] ^= 1 << rng.randrange(8)
