@@ -9,6 +9,7 @@ So the screen can say that the daemon does not answer, and `q` ends the command 
 
 import os
 import select
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from delayd.cli.tables import duration_shown
 from delayd.client.errors import ConnectionLost, DelaydError, Unreachable
+from delayd.client.signals import handled
 from delayd.clock import monotonic_ns
 from delayd.text import visible
 
@@ -115,7 +117,7 @@ def now_s() -> float:
 def asked_again(
     client: "Client", fetch: Callable[[], Seen], every_s: float
 ) -> Iterator[Asking[Seen]]:
-    """Have a thread ask every so often, while keys are read; Ctrl-C ends it as `q` does.
+    """Have a thread ask every so often, while keys are read; Ctrl-C and SIGTERM end it as `q` does.
 
     The client has no patience, so that an outage is told with its reason.
     """
@@ -123,7 +125,8 @@ def asked_again(
     asks = (client, fetch, asking, every_s, is_over)
     thread = threading.Thread(target=ask_again_and_again, args=asks, daemon=True)
     thread.start()
-    with suppress(KeyboardInterrupt), keys_one_by_one():
+    interrupts = handled(signal.default_int_handler, signal.SIGTERM)
+    with suppress(KeyboardInterrupt), interrupts, keys_one_by_one():
         yield asking
     is_over.set()
     thread.join(LOOK_S)

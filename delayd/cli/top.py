@@ -5,6 +5,7 @@
 A thread asks the daemon (`asking`). Each picture is drawn from values alone (`picture`).
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -147,7 +148,7 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> None:
             cells = [cells_of(row) for row in ordered(seen.rows, view)]
             print_lines([seen.head, *plain(COLUMNS, cells), due_line(seen.due)])
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise CommandFailed(Exit.USAGE, "top needs a terminal; use --once, or --json")
     watch(client, max(0.1, seconds(every)))
 
