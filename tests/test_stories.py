@@ -11,12 +11,17 @@ from typing import Final
 import pytest
 
 from tests.line_client import LineClient
+from tests.pages import is_as_told
 from tests.rigs.story import LADDER_S, MemoryDaemon, ProcessDaemon, Story
+from tests.rigs.written import Fact, facts_of
 
-MINUTE_S = 60
-HOUR_S = 3_600
-DAY_S = 24 * HOUR_S
-POLICY = '[topics."mail.*"]\nretry = "15s 3m 10m 30m 30m 1h 2h 6h 15h"\n'
+DAY_S: Final = 24 * 3_600
+POLICY: Final = '[topics."mail.*"]\nretry = "15s 3m 10m 30m 30m 1h 2h 6h 15h"\n'
+CONFIGURATIONS: Final = {
+    "plain": "",
+    "capped": '[topics."mail.*"]\nreserved_max = 1\n[jobs]\njobs_max = 3\n',
+    "once": '[topics."mail.*"]\nmax_attempts = 1\n',
+}
 
 
 @pytest.fixture(
@@ -30,48 +35,51 @@ def story(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Story]:
         yield story
 
 
-# --- Orders --------------------------------------------------------------------------------------
+def play(story: Story, fact: Fact) -> None:
+    worker = story.client
+
+    def take(step: str) -> None:
+        nonlocal worker
+        said, _, expected = step.partition(" = ")
+        act, *words = said.split()
+        returned: object = None
+        match act:
+            case "put":
+                body, delay, tube, *more = words
+                more = [f" {word}" for word in more]
+                returned = story.put(body, float(delay), tube=tube, words="".join(more))
+            case "say":
+                returned = story.ask(" ".join(words))
+            case "pass":
+                story.passes(float(words[0]))
+            case "crash":
+                story.crashes(CONFIGURATIONS[words[0]] if words else None)
+            case "comes":
+                returned = story.comes(*words)
+            case "comes_after":
+                returned = story.comes_after(float(words[0]), *words[1:])
+            case "state" | "delay":
+                returned = story.job(int(words[0]))[act]
+            case "take":
+                worker = taken(story)
+            case "worker":
+                returned = worker.ask(" ".join(words))
+            case "leave":
+                worker.close()
+            case _:
+                (way,) = (each for each in WAYS if each.__name__ == act)
+                way(story)
+        told = expected.replace("\\r\\n", "\r\n")
+        assert not told or is_as_told(told, str(returned)), returned
+
+    fact.play(take)
 
 
-def test_an_unpaid_order_is_closed_on_the_millisecond_unless_it_was_paid_before(
-    story: Story,
-) -> None:
-    for order in (1, 2):
-        story.put(f"close {order}", 12 * HOUR_S, tube="close", words=f" key=order-{order}")
-    story.passes(12 * HOUR_S - 0.002)
-    story.crashes()
-    assert story.ask("delete-key close order-1") == "DELETED"  # it was paid
-    assert story.state(2) == "delayed"
-    assert story.comes_after(0.002, "close") == "close 2"
-    assert story.comes("close") is None
-    assert story.ask("delete-key close order-2") == "NOT_FOUND"
-
-
-def test_each_new_change_puts_off_what_is_to_follow_once(story: Story) -> None:
-    story.put("index", 10, words=" key=page on=extend")
-    for _ in range(5):
-        story.passes(9)
-        assert story.put("index", 10, words=" key=page on=extend") == "EXTENDED 1"
-    story.crashes()
-    assert story.comes_after(10) == "index"
-
-
-# --- Asking again --------------------------------------------------------------------------------
-
-
-def test_the_state_of_a_refund_is_asked_for_until_it_is_there(story: Story) -> None:
-    story.put("refund 1")
-    for asked in range(1, 6):
-        assert story.ask("reserve-with-timeout 0").startswith("RESERVED 1 ")
-        if asked == 5:
-            break
-        assert story.ask(f"release 1 0 {5 * MINUTE_S}") == "RELEASED"
-        story.passes(5 * MINUTE_S - 1)
-        if asked == 3:
-            story.crashes()
-        assert story.ask("reserve-with-timeout 0") == "TIMED_OUT"
-        story.passes(1)
-    assert story.ask("delete 1") == "DELETED"
+@pytest.mark.parametrize(
+    "fact", facts_of(Path(__file__).parent / "stories.txt", separator=" ; "), ids=str
+)
+def test_every_story_goes_as_written(story: Story, fact: Fact) -> None:
+    play(story, fact)
 
 
 def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(story: Story) -> None:
@@ -83,9 +91,6 @@ def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(story: Story) -> None:
         story.passes(5)
         came = [worker.reply().split(b"\r\n")[1] for _ in range(3)]
     assert came == [b"1", b"3", b"5"]
-
-
-# --- The ladder ----------------------------------------------------------------------------------
 
 
 def hangs(story: Story) -> None:
@@ -156,18 +161,6 @@ def test_a_notification_climbs_the_ladder_and_is_a_dead_letter_then(story: Story
     assert story.comes("mail.a") == "call back"
 
 
-def test_a_revived_job_climbs_from_the_bottom(story: Story) -> None:
-    story.put("call back", tube="mail.a", words=" retry=10s")
-    nacks(story)
-    story.passes(10)
-    nacks(story)
-    assert story.state() == "buried"
-    story.crashes()
-    assert story.ask("kick-job 1") == "KICKED"
-    nacks(story)
-    assert story.job()["delay"] == "10"
-
-
 def test_a_worker_that_hangs_gives_the_job_to_the_next_one_within_one_advance(story: Story) -> None:
     """The first one's ttr ends after 60 s, the first step after 75: all in one go."""
     story.put("call back", tube="mail.a")
@@ -182,39 +175,4 @@ def test_a_worker_that_hangs_gives_the_job_to_the_next_one_within_one_advance(st
         assert (job["state"], job["time-left"]) == ("reserved", "29")
 
 
-def test_without_a_policy_what_failed_is_ready_at_once_but_what_hangs_waits_for_its_ttr(
-    story: Story,
-) -> None:
-    story.put("call back", tube="mail.a")
-    story.crashes("")
-    for way in (drops, releases, hangs):
-        way(story)
-        assert story.state() == "ready"
-    assert story.comes("mail.a") == "call back"
-
-
 # --- Limits and other configurations -------------------------------------------------------------
-
-
-def test_caps_and_limits_of_the_configuration_hold(story: Story) -> None:
-    story.crashes('[topics."mail.*"]\nreserved_max = 1\n[jobs]\njobs_max = 3\n')
-    for _ in range(3):
-        story.put("x", tube="mail.a")
-    assert story.put("x") == "OUT_OF_MEMORY"
-    with taken(story) as worker:
-        assert worker.ask("reserve-with-timeout 0") == "TIMED_OUT"
-        assert worker.ask("delete 1") == "DELETED"
-        assert worker.ask("reserve-with-timeout 0").startswith("RESERVED 2 ")
-        assert story.put("x").startswith("INSERTED ")
-
-
-def test_a_restart_with_another_configuration_judges_by_that_one(story: Story) -> None:
-    story.put("x", tube="mail.a")
-    worker = taken(story)
-    story.crashes('[topics."mail.*"]\nmax_attempts = 1\n')
-    worker.close()
-    assert story.state() == "reserved"
-    story.passes(60)
-    assert story.state() == "buried"
-    story.crashes("")
-    assert story.ask("get-policy mail.a") == "OK 2\r\n{}"
