@@ -31,29 +31,31 @@ TEST_S_MAX: Final = 60
 """A broken loop may never end."""
 
 Code = ast.stmt | ast.expr
-COMPARISONS: Final[dict[type[ast.cmpop], str]] = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.In: "not in",
-    ast.NotIn: "in",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-}
-OPERATORS: Final[dict[type[ast.operator], str]] = {
-    ast.Add: "-",
-    ast.Sub: "+",
-    ast.Mult: "+",
-    ast.FloorDiv: "*",
-    ast.Mod: "//",
-    ast.BitAnd: "|",
-    ast.BitOr: "&",
-    ast.LShift: ">>",
-    ast.RShift: "<<",
-}
+INSTEAD: Final = dict(
+    pair.split(" -> ")
+    for pair in [
+        "< -> <=",
+        "<= -> <",
+        "> -> >=",
+        ">= -> >",
+        "== -> !=",
+        "!= -> ==",
+        "in -> not in",
+        "not in -> in",
+        "is -> is not",
+        "is not -> is",
+        "+ -> -",
+        "- -> +",
+        "* -> +",
+        "// -> *",
+        "% -> //",
+        "& -> |",
+        "| -> &",
+        "<< -> >>",
+        ">> -> <<",
+    ]
+)
+"""Comparisons and operators, and what is there instead."""
 
 
 class Break(NamedTuple):
@@ -118,14 +120,14 @@ class Source:
     def _broken_expression(self, node: ast.expr) -> Iterator[str]:
         match node:
             case ast.Compare(left, [operator], [right]):
-                yield f"{self._text(left)} {COMPARISONS[type(operator)]} {self._text(right)}"
+                yield f"{self._text(left)} {INSTEAD[sign(operator)]} {self._text(right)}"
             case ast.BoolOp(operator, values):
                 word = " or " if isinstance(operator, ast.And) else " and "
                 yield word.join(f"({self._text(value)})" for value in values)
             case ast.UnaryOp(ast.Not(), operand):
                 yield f"bool({self._text(operand)})"
-            case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
-                yield f"{self._text(left)} {OPERATORS[type(operator)]} {self._text(right)}"
+            case ast.BinOp(left, operator, right) if sign(operator) in INSTEAD:
+                yield f"{self._text(left)} {INSTEAD[sign(operator)]} {self._text(right)}"
             case ast.Constant(bool() as value):
                 yield str(not value)
             case ast.Constant(int() as value):
@@ -146,6 +148,14 @@ class Source:
 
     def broken(self, how: Break) -> bytes:
         return self.content[: how.start] + how.text.encode() + self.content[how.end :]
+
+
+def sign(operator: ast.cmpop | ast.operator) -> str:
+    """How a comparison or an operator is written."""
+    a = ast.Name("a")
+    if isinstance(operator, ast.cmpop):
+        return ast.unparse(ast.Compare(a, [operator], [a]))[2:-2]
+    return ast.unparse(ast.BinOp(a, operator, a))[2:-2]
 
 
 def own_field(node: ast.AST) -> str:

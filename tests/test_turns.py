@@ -239,45 +239,29 @@ def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
 # --- Space ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def new_rig(watch: Watch) -> Iterator[Callable[[int, int], CommitRig]]:
-    """Rigs with so many bytes of disk, and such files."""
-    with contextlib.ExitStack() as made:
-
-        def make(disk_bytes: int, segment_bytes: int) -> CommitRig:
-            rig = full_disk_rig(SimulatedDisk(capacity_bytes=disk_bytes), segment_bytes, watch)
-            made.callback(rig.close)
-            return rig
-
-        yield make
-
-
-def test_with_plenty_of_space_it_is_looked_at_every_so_many_turns(
-    new_rig: Callable[[int, int], CommitRig],
-) -> None:
-    rig = new_rig(64 << 20, 32 << 20)
-    rig.put()
-    rig.end_turn()
-    rig.turns.limit_space()
-    assert rig.engine.log_space.free_bytes > SPACE_PLENTY_BYTES + (1 << 20)
-    rig.space.looks = 0
-    for _ in range(3 * (SPACE_TURNS_MAX + 1)):
+def test_with_plenty_of_space_it_is_looked_at_every_so_many_turns(watch: Watch) -> None:
+    disk = SimulatedDisk(capacity_bytes=64 << 20)
+    with contextlib.closing(full_disk_rig(disk, 32 << 20, watch)) as rig:
         rig.put()
         rig.end_turn()
-    assert rig.space.looks == 3
+        rig.turns.limit_space()
+        assert rig.engine.log_space.free_bytes > SPACE_PLENTY_BYTES + (1 << 20)
+        rig.space.looks = 0
+        for _ in range(3 * (SPACE_TURNS_MAX + 1)):
+            rig.put()
+            rig.end_turn()
+        assert rig.space.looks == 3
 
 
-def test_with_little_space_it_is_looked_at_after_every_turn_that_records(
-    new_rig: Callable[[int, int], CommitRig],
-) -> None:
-    rig = new_rig(1 << 20, 128 << 10)
-    rig.space.looks = 0
-    for _ in range(20):
-        rig.put()
+def test_with_little_space_it_is_looked_at_after_every_turn_that_records(watch: Watch) -> None:
+    disk = SimulatedDisk(capacity_bytes=1 << 20)
+    with contextlib.closing(full_disk_rig(disk, 128 << 10, watch)) as rig:
+        rig.space.looks = 0
+        for _ in range(20):
+            rig.put()
+            rig.end_turn()
         rig.end_turn()
-    assert rig.space.looks == 20
-    rig.end_turn()
-    assert rig.space.looks == 20
+        assert rig.space.looks == 20
 
 
 # --- The selector --------------------------------------------------------------------------------

@@ -291,23 +291,21 @@ def test_c3_the_clock_was_set_while_nobody_ran(
 
 
 class Lives:
-    """A daemon that is killed and started again, and time as it should be."""
+    """A daemon with a job that is killed and started again, and time as it should be."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
         self.true_ms = WALL_MS
         self.clock = FakeClock(WALL_MS)
         self.rig = self._started()
+        topic = self.rig.engine.store.topic("default")
+        put(self.rig.engine, topic, delay_ms=30 * HOUR_MS, now_ms=self.clock.request_ms())
+        self.rig.turns.turn()
 
     def _started(self) -> CommitRig:
         return CommitRig(
             SyncPolicy.NEVER, disk=self.disk, clock=self.clock, space=True, watch=Watch()
         )
-
-    def put(self) -> None:
-        topic = self.rig.engine.store.topic("default")
-        put(self.rig.engine, topic, delay_ms=30 * HOUR_MS, now_ms=self.clock.request_ms())
-        self.rig.turns.turn()
 
     def pass_quietly(self, ms: int) -> None:
         """Let time pass in which nothing is written."""
@@ -341,7 +339,6 @@ class Lives:
 def test_c1_a_clock_that_was_set_before_a_kill_is_no_longer_stop(step_ms: int) -> None:
     """T-C1: though clients had nothing written since, before which it would have been unknown."""
     daemon = Lives()
-    daemon.put()
     daemon.pass_quietly(7 * HOUR_MS)
     daemon.clock.step_wall(step_ms)
     assert daemon.note() == 1
@@ -353,7 +350,6 @@ def test_c1_a_clock_that_was_set_before_a_kill_is_no_longer_stop(step_ms: int) -
 def test_c3_after_the_clock_was_set_back_while_nobody_ran_later_stops_count_in_full() -> None:
     """T-C3: late by the first stop, and by nothing else."""
     daemon = Lives()
-    daemon.put()
     daemon.is_killed_for(5_000, step_ms=-HOUR_MS)
     assert daemon.clock.now_ms() == daemon.true_ms - 5_000
     assert daemon.note() == 1
@@ -364,7 +360,6 @@ def test_c3_after_the_clock_was_set_back_while_nobody_ran_later_stops_count_in_f
 
 def test_where_the_wall_clock_was_not_set_nothing_is_written() -> None:
     daemon = Lives()
-    daemon.put()
     for _ in range(3):
         daemon.pass_quietly(HOUR_MS)
         assert daemon.note() == 0
@@ -376,7 +371,6 @@ def test_where_the_wall_clock_was_not_set_nothing_is_written() -> None:
 
 def test_the_space_that_removals_need_is_not_taken_to_note_the_wall_clock() -> None:
     daemon = Lives()
-    daemon.put()
     daemon.disk.capacity_bytes = 0
     space = daemon.rig.engine.log_space
     space.limit(TURN_OVERHEAD_BYTES - 1, ask=lambda missing_bytes, body_bytes, places: -1)
