@@ -203,14 +203,8 @@ class Module:
         return self._by_class.get(kind, [])  # type: ignore[return-value]
 
     @property
-    def functions(self) -> Iterator[Function]:
-        """All functions; found without a look at expressions, which have none."""
-        ahead: list[ast.AST] = [self.tree]
-        for node in ahead:
-            if isinstance(node, Function):
-                yield node
-            for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-                ahead += getattr(node, name, ())
+    def functions(self) -> list[Function]:
+        return [*self.every(ast.FunctionDef), *self.every(ast.AsyncFunctionDef)]
 
 
 def is_at(path: str, homes: Iterable[str]) -> bool:

@@ -366,10 +366,7 @@ def make(watch: Watch) -> Iterator[Make]:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_fact(name: str, make: Make) -> None:
-    play(FACTS[name], make)
-
-
-def play(fact: Fact, make: Make) -> None:
+    fact = FACTS[name]
     how, _, given = fact.given.partition("; ")
     bench = make(*how.split())
 

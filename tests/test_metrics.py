@@ -176,6 +176,7 @@ def test_the_page_is_what_prometheus_client_would_write() -> None:
     page.refusals.note("DRAINING", 1_234_567)
     text = page.text()
     assert text == "".join(map(as_prometheus_client_writes, families_of(text).values()))
+    assert CONTENT_TYPE == exposition.CONTENT_TYPE_PLAIN_0_0_4
 
 
 @pytest.mark.parametrize("jobs", [1, 999_999, 1_000_000, 123_456_789])
@@ -194,10 +195,6 @@ def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs
     buckets = [(bound, jobs if at < 7 else 2 * jobs) for at, bound in enumerate(bounds)]
     family.add_metric(["mail"], buckets, 251 * jobs / 1_000)
     assert as_prometheus_client_writes(family) in Page(rig).text()
-
-
-def test_its_media_type_is_that_of_the_text_format() -> None:
-    assert CONTENT_TYPE == exposition.CONTENT_TYPE_PLAIN_0_0_4
 
 
 def test_names_follow_the_conventions() -> None:

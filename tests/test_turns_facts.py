@@ -25,7 +25,7 @@ from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.histogram import Histogram
 from delayd.core.times import RequestMs
 from delayd.limits import HELD_BOUNDS_NS
-from tests.fact_rows import Fact, rows, taken
+from tests.fact_rows import rows, taken
 from tests.rigs.commit import DESCRIPTOR, CommitRig, Recipient, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.engine import put
 
@@ -303,10 +303,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_fact(name: str, bench: Bench) -> None:
-    play(FACTS[name], bench)
-
-
-def play(fact: Fact, bench: Bench) -> None:
     def take(step: str) -> object:
         act, *words = step.split()
         values = [word for word in words if "=" not in word]
@@ -315,7 +311,7 @@ def play(fact: Fact, bench: Bench) -> None:
         returned: object = found(*values, **named) if callable(found) else found
         return returned
 
-    for returned, outcome in taken(fact, take, bench.begin):
+    for returned, outcome in taken(FACTS[name], take, bench.begin):
         if outcome.startswith("="):
             assert str(returned) == outcome[2:]
         else:
