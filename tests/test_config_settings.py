@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from delayd.config import BY_FLAG, BY_NAME, load, variable_of
+from delayd.config import BY_NAME, load, variable_of
 from delayd.fields import GivenText
 from tests.config_files import chosen, errors_of, every_setting, values_of, written
 
@@ -59,19 +59,14 @@ def test_what_the_file_says_wrong_is_refused_with_value_and_rule(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_variable_says_wrong_is_refused_with_value_and_rule(name: str) -> None:
-    values = values_of(BY_NAME[name])
+def test_what_a_variable_or_a_flag_says_wrong_is_refused_with_value_and_rule(name: str) -> None:
+    values, flag = values_of(BY_NAME[name]), BY_NAME[name].flag
     for value in values.wrong_text:
         errors = errors_of(environment={variable_of(name): value})
         refused(errors, f"environment: {variable_of(name)}", json.dumps(value), values.rule)
-
-
-@pytest.mark.parametrize("flag", sorted(BY_FLAG))
-def test_what_a_flag_says_wrong_is_refused_with_value_and_rule(flag: str) -> None:
-    values = values_of(BY_FLAG[flag])
-    for value in values.wrong_text:
-        errors = errors_of(flags={flag: value})
-        refused(errors, f"command line: {flag}", json.dumps(value), values.rule)
+        if flag:
+            errors = errors_of(flags={flag: value})
+            refused(errors, f"command line: {flag}", json.dumps(value), values.rule)
 
 
 def refused(errors: list[str], said_as: str, shown: str, rule: str) -> None:

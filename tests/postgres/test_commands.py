@@ -17,17 +17,22 @@ def name(tmp_path: Path, server: PostgresServer, capsys: Capture) -> str:
     """A log with the jobs of a directory."""
     name = server.new_log()
     fill_with_snapshot(tmp_path / "data")
-    source = str(tmp_path / "data")
-    assert invoke(["journal", "copy", source, server.url, "--name", name]) == Exit.OK
-    assert lines_of(capsys) == ["copied 12 jobs, up to frame 4"]
+    copied = told(capsys, "copy", str(tmp_path / "data"), server.url, "--name", name)
+    assert copied == ["copied 12 jobs, up to frame 4"]
     return name
+
+
+def told(capsys: Capture, command: str, *words: str, code: Exit = Exit.OK) -> list[str]:
+    """What a command of the journal says, which ends so."""
+    assert invoke(["journal", command, *words]) == code
+    return lines_of(capsys)
 
 
 def test_a_log_in_a_database_is_checked_printed_and_backed_up_while_a_daemon_owns_it(
     name: str, tmp_path: Path, server: PostgresServer, capsys: Capture
 ) -> None:
-    assert invoke(["journal", "check", server.url, "--name", name]) == Exit.OK
-    lines = lines_of(capsys)
+    there = (server.url, "--name", name)
+    lines = told(capsys, "check", *there)
     assert lines[1:3] == ["owner      none; epoch 0", lines[2]]
     assert lines[2].startswith("snapshot   of frame 4, ")
     assert any(line.startswith("state      12 jobs in 1 topic:") for line in lines)
@@ -37,18 +42,15 @@ def test_a_log_in_a_database_is_checked_printed_and_backed_up_while_a_daemon_own
     assert [*log.follow()]
     assert log.take_over()
     try:
-        assert invoke(["journal", "check", server.url, "--name", name]) == Exit.OK
-        assert "owner      127.0.0.1:1, for " in "".join(lines_of(capsys)[1])
-        assert invoke(["journal", "dump", server.url, "--name", name]) == Exit.OK
-        printed = lines_of(capsys)
+        assert "owner      127.0.0.1:1, for " in told(capsys, "check", *there)[1]
+        printed = told(capsys, "dump", *there)
         assert printed[0].startswith("snapshot-4 ")
         copy = str(tmp_path / "copy")
-        assert invoke(["journal", "backup", server.url, copy, "--name", name]) == Exit.OK
-        assert lines_of(capsys) == ["copied 12 jobs, up to frame 4"]
-        assert invoke(["journal", "check", copy]) == Exit.OK
-        assert lines_of(capsys)[-1] == "verdict    accept: the log is whole"
-        assert invoke(["journal", "dump", copy]) == Exit.OK
-        again = [line.split()[3:] for line in lines_of(capsys) if "CLOSED" not in line]
+        copied = told(capsys, "backup", server.url, copy, "--name", name)
+        assert copied == ["copied 12 jobs, up to frame 4"]
+        assert told(capsys, "check", copy)[-1] == "verdict    accept: the log is whole"
+        dumped = told(capsys, "dump", copy)
+        again = [line.split()[3:] for line in dumped if "CLOSED" not in line]
         assert again == [line.split()[3:] for line in printed]
     finally:
         log.close()
@@ -60,8 +62,7 @@ def test_a_damaged_log_in_a_database_is_refused_and_named(
     with psycopg.connect(server.url, autocommit=True) as admin:
         damage = "UPDATE LOG.snapshot_1 SET payload = set_byte(payload, 200, 1)"
         admin.execute(damage.replace("LOG", name))
-    assert invoke(["journal", "check", server.url, "--name", name]) == Exit.CORRUPT_JOURNAL
-    lines = lines_of(capsys)
+    lines = told(capsys, "check", server.url, "--name", name, code=Exit.CORRUPT_JOURNAL)
     assert lines[-2].startswith("verdict    refuse: ")
     assert "/postgres: the snapshot of frame 4" in lines[-2]
     assert invoke(["journal", "dump", server.url, "--name", name]) == Exit.CORRUPT_JOURNAL
