@@ -950,6 +950,8 @@ def _one_line(error: object) -> str:
 def _watched(topics: str | tuple[str, ...]) -> tuple[frozenset[str], str]:
     """Return the topics of a reserve, and their name if there is only one."""
     names = [topics] if isinstance(topics, str) else topics
+    if not names:
+        raise wrong("topics", "must be at least 1 long")
     watched = frozenset(map(topic_word, names))
     return watched, names[0] if len(watched) == 1 else ""
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 from delayd.client.aio import AsyncClient, AsyncJob
 from delayd.client.attempts import drawn
 from delayd.client.crew import Alarm, Crew
-from delayd.client.errors import DelaydError
+from delayd.client.errors import DelaydError, wrong
 from delayd.client.jobs import leaving
 from delayd.client.signals import handled
 from delayd.client.steps import Steps, awaited, carried_out
@@ -76,7 +76,7 @@ class Worker:
         others_first = os.sched_yield if concurrency > 1 else None
         self._loop = _Loop(client, topics, on_error, chance, others_first)
         self._handler = handler
-        self._concurrency = concurrency
+        self._concurrency = _at_least_one(concurrency)
         self._is_stopping = threading.Event()
         self._fault: BaseException | None = None
 
@@ -179,7 +179,7 @@ class AsyncWorker:
         others_first = functools.partial(asyncio.sleep, 0) if concurrency > 1 else None
         self._loop = _Loop(client, topics, on_error, chance, others_first)
         self._handler = handler
-        self._concurrency = concurrency
+        self._concurrency = _at_least_one(concurrency)
         self._is_stopping = asyncio.Event()
         self._will_stop = False
         self._fault: Exception | None = None
@@ -421,6 +421,13 @@ def _is_cancelled() -> bool:
     """Tell whether the task that runs was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _at_least_one(concurrency: int) -> int:
+    """Return it. Raises Invalid where a worker would end at once, and look as if it were done."""
+    if concurrency < 1:
+        raise wrong("concurrency", f"must be at least 1, and is {concurrency}")
+    return concurrency
 
 
 def _name(thing: object) -> str:

@@ -343,6 +343,7 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "limit of a schedule": lambda client, topic: client.put_schedule("n", topic, "x", limit={1}),
     "note": lambda client, _: client.pause_schedule("n", "\ud800"),
     "no text": lambda client, _: client.pause_schedule("n", 5),
+    "no topics": lambda client, _: client.reserve([], timeout=0),
     **{
         f"reason {wrong!r}": lambda client, topic, wrong=wrong: _taken(client, topic).nack(  # type: ignore[misc]
             error=wrong

@@ -19,6 +19,7 @@ from delayd.client import (
     ConnectionLost,
     DelaydError,
     Draining,
+    Invalid,
     Job,
     NotReserved,
     PutOptions,
@@ -227,6 +228,12 @@ def decorated(job: object) -> Coroutine[Any, Any, None]:
 def test_a_worker_refuses_a_handler_whose_call_only_begins_the_work(handler: Any) -> None:  # noqa: ANN401
     with pytest.raises(TypeError, match="give a coroutine function to an AsyncWorker"):
         Worker(FakeDelayd().client(), "mail", handler)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_a_worker_of_nobody_is_refused(work: Working, concurrency: int) -> None:
+    with pytest.raises(Invalid, match=f"^concurrency: must be at least 1, and is {concurrency}$"):
+        work.run(lambda _job: None, concurrency=concurrency)
 
 
 @pytest.mark.parametrize("begin", [awaited, yielding, yielding_later])
