@@ -12,10 +12,7 @@ import pytest
 
 from delayd import __version__
 from delayd.cli.main import COMMANDS, INTERRUPTED, delayd, invoke
-from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
-from delayd.log_lines import LogFormat
-from delayd.net.addresses import TcpAddress
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
 
@@ -23,18 +20,6 @@ from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 def _no_http(monkeypatch: pytest.MonkeyPatch) -> None:
     # Unless a test says otherwise: a daemon may run on the machine that tests.
     monkeypatch.setenv("DELAYD_HTTP_LISTEN", "off")
-
-
-def test_serve_runs_the_service_with_what_the_flags_say(service: Service) -> None:
-    words = "serve --data-dir d --line 127.0.0.1:0 --http off --sync never --log-format json"
-    assert invoke(words.split()) == EXIT_OF_THE_SERVICE
-    assert service.config == Config(
-        data_dir="d",
-        line_listen=TcpAddress("127.0.0.1", 0),
-        http_listen=None,
-        sync=SyncPolicy.NEVER,
-        log_format=LogFormat.JSON,
-    )
 
 
 @pytest.mark.parametrize("which", ["line", "http"])
@@ -56,31 +41,6 @@ def test_what_was_opened_first_is_closed_when_the_second_cannot_be(
         assert invoke(["serve", "--line", f"unix:{path}", "--http", where]) == Exit.CANNOT_LISTEN
     assert capsys.readouterr().err == (f"delayd: cannot listen on {where}: the address is in use\n")
     assert not path.exists()
-
-
-def test_the_file_may_be_named_by_a_flag_or_a_variable(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("flag", "variable"):
-        (tmp_path / name).write_text(f'data_dir = "{name}"\nline.listen = "127.0.0.1:0"')
-    monkeypatch.setenv("DELAYD_CONFIG", str(tmp_path / "variable"))
-    invoke(["serve"])
-    assert service.configs.pop().data_dir == f"{tmp_path}/variable"
-    service.listeners.close()
-    invoke(["serve", "--config", str(tmp_path / "flag")])
-    assert service.config.data_dir == f"{tmp_path}/flag"
-
-
-def test_the_unix_sockets_have_the_configured_modes(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("DELAYD_LINE_UNIX_MODE", "0600")
-    monkeypatch.setenv("DELAYD_HTTP_UNIX_MODE", "0666")
-    line, http = tmp_path / "line.sock", tmp_path / "http.sock"
-    words = ["serve", "--line", f"unix:{line}", "--http", f"unix:{http}"]
-    assert invoke(words) == EXIT_OF_THE_SERVICE
-    assert line.stat().st_mode & 0o777 == 0o600
-    assert http.stat().st_mode & 0o777 == 0o666
 
 
 @pytest.mark.parametrize(

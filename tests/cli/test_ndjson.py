@@ -17,43 +17,10 @@ from delayd.cli.ndjson import (
     put_batch,
 )
 from delayd.client import Client
-from delayd.client.errors import ConnectionLost, Refused
+from delayd.client.errors import Refused
 from delayd.client.results import PutResult
 from delayd.exits import Exit
 from tests.cli.talking import Talk
-
-ONE = '{"body": 1}\n'
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("may_have_happened", "where"),
-    [
-        (False, "to go on: --from-line 1001"),
-        (
-            True,
-            "lines 1002 to 1003 may have been put: go on with --from-line 1004 if they were, else",
-        ),
-    ],
-)
-def test_it_is_said_where_to_go_on(
-    talk: Talk,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    may_have_happened: bool,
-    where: str,
-) -> None:
-    def lost(client: Client, batch: Sequence[JobLine]) -> list[PutResult | Refused]:
-        if batch[0].number > 1:
-            raise ConnectionLost("http://h", "reset", may_have_happened=may_have_happened)
-        return put_batch(client, batch)
-
-    monkeypatch.setattr("delayd.cli.ndjson.put_batch", lost)
-    path = tmp_path / "jobs"
-    path.write_text(f"{BATCH_JOBS * ONE}\n{ONE}{ONE}")
-    told = talk.fails(Exit.UNREACHABLE, "put", "mail", "--ndjson", str(path))
-    assert told.startswith(f"delayd: 1000 put, 0 refused; {where}")
 
 
 @pytest.mark.timeout(20)  # instead of waiting for a pipe that stays open

@@ -22,7 +22,10 @@ from standardwebhooks.webhooks import Webhook
 from delayd.access.scopes import Scope
 from delayd.access.signing_secrets import Secrets
 from delayd.access.tokens import Tokens
+from delayd.cli import ndjson
 from delayd.cli.main import delayd
+from delayd.client import Client, ConnectionLost
+from delayd.config import Config
 from delayd.core.throttle import PushBlock
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
@@ -32,6 +35,7 @@ from delayd.schedules.definition import Definition
 from tests.access.secret_samples import text as secret_text
 from tests.binlog import binlogs
 from tests.binlog.binlogs import BURIED, READY, file_of
+from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service
 from tests.cli.hook import Hook
 from tests.cli.journals import (
     SEGMENT_BYTES,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 
 NOW_MS: Final = 1_795_256_100_000
 """The wall clock of `delayd token` and `secret`: 2026-11-21T10:15:00Z."""
+ENDS: Final = {**Exit.__members__, "SERVES": EXIT_OF_THE_SERVICE}
 COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -60,6 +65,7 @@ class Typed:
 
     def __init__(self, talk: Talk, patch: pytest.MonkeyPatch, stack: ExitStack) -> None:
         self.talk = talk
+        self.service = Service()
         self.stack = stack
         self.hook = Hook()
         self.patch = patch
@@ -82,7 +88,7 @@ class Typed:
             self.arrange(word, more)
 
     def arrange(self, word: str, more: str) -> None:
-        talk, rig = self.talk, self.talk.rig
+        """What lies in the directory; what was asked, and what came of it."""
         match word:
             case "file":
                 name, _, content = more.partition(" ")
@@ -90,8 +96,37 @@ class Typed:
             case "file_is":
                 name, _, content = more.partition(" ")
                 assert Path(name).read_text() == literal_eval(content)
+            case "mode":
+                name, mode = more.split()
+                assert f"{Path(name).stat().st_mode & 0o777:o}" == mode
+            case "service":
+                self.patch.setattr("delayd.service.run", self.service.run)
+                self.stack.callback(lambda made: made.listeners.close(), self.service)
+            case "served":
+                self.served(more)
             case "no_file":
                 assert not Path(more).exists()
+            case "hook" | "hook_says" | "signed" | "got" | "calls":
+                self.be_called(word, more)
+            case "knows" | "signs":
+                self.look_at_entries(word, *more.split())
+            case "jobs":
+                there = self.talk.rig.engine.store.jobs
+                assert [job for job in range(1, 99) if there.get(job)] == [*map(int, more.split())]
+            case "requests":
+                assert len(self.talk.requests) == int(more)
+            case "completes":
+                typed, _, offered = more.partition(" ->")
+                assert completed(*typed.split()) == offered.split()
+            case "sent":
+                covers(json.loads(self.talk.requests[-1].body), json.loads(more), self.names)
+            case _:
+                self.arrange_daemon(word, more)
+
+    def arrange_daemon(self, word: str, more: str) -> None:
+        """What the daemon is and holds, and what the token allows."""
+        talk, rig = self.talk, self.talk.rig
+        match word:
             case "wait":
                 rig.pass_ms(round(float(more) * 1_000))
             case "token":
@@ -122,23 +157,17 @@ class Typed:
                 topic, jobs = more.split()
                 bodies = [{"body": "x" * 50, "delay": "1d"}] * int(jobs)
                 rig.ok("POST", f"/v1/topics/{topic}/jobs", {"jobs": bodies})
-            case "hook" | "hook_says" | "signed" | "got" | "calls":
-                self.be_called(word, more)
-            case "knows" | "signs":
-                self.look_at_entries(word, *more.split())
-            case "jobs":
-                assert sorted(job for job in range(1, 99) if rig.engine.store.jobs.get(job)) == [
-                    *map(int, more.split())
-                ]
-            case "requests":
-                assert len(talk.requests) == int(more)
-            case "completes":
-                typed, _, offered = more.partition(" ->")
-                assert completed(*typed.split()) == offered.split()
-            case "sent":
-                covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
             case _:
                 self.arrange_process(word, more)
+
+    def served(self, settings: str) -> None:
+        """The service was run with these, and the others as usual."""
+        config = self.service.configs.pop()
+        self.service.listeners.close()
+        usual = Config()._asdict()
+        changed = (each for each in config._asdict().items() if each[1] != usual[each[0]])
+        said = " ".join(f"{name}={value}" for name, value in changed)
+        assert said.replace(f"{Path.cwd()}/", "") == settings
 
     def be_called(self, word: str, more: str) -> None:
         """Be a receiver of calls, or look at those that came."""
@@ -199,6 +228,16 @@ class Typed:
                     self.patch.setattr(f"delayd.cli.{module}.system_wall_ms", lambda: wall_ms)
             case "env":
                 self.patch.setenv(*more.split(" ", 1))
+            case "lost":
+                last, *maybe = more.split()
+                done = ndjson.put_batch
+
+                def lost(client: Client, batch: list[ndjson.JobLine]) -> list[Any]:
+                    if batch[0].number > int(last):
+                        raise ConnectionLost("http://h", "reset", may_have_happened=bool(maybe))
+                    return done(client, batch)
+
+                self.patch.setattr(ndjson, "put_batch", lost)
             case "long":
                 self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
             case "resolves":
@@ -312,7 +351,7 @@ class Typed:
         code, *said = self.run(words)
         out, err = (COLOURS.sub("", text).replace(f"{Path.cwd()}/", "") for text in said)
         parts = outcome.split(" ; ") if outcome else []
-        expected = Exit[parts.pop(0)] if parts and re.fullmatch("[A-Z_]+", parts[0]) else Exit.OK
+        expected = ENDS[parts.pop(0)] if parts and re.fullmatch("[A-Z_]+", parts[0]) else Exit.OK
         assert code == expected, err or out
         for part in parts:
             how, _, text = part.partition(" ")
