@@ -3,20 +3,25 @@
     with machines((pair.primary, pair.standby), net, lease_s=1) as cluster:
         cluster.start("a")                     # and wait until it serves or stands by
         cluster.start("b")
-        with load(cluster.all["a"].address, ...): ...
+        with load(cluster.address, ...): ...   # through HAProxy, to whichever answers
         served = cluster.served_again()        # a job was handed out: by which, and when
 
-Each machine reaches each server of the database over a link of its own (`real_network`).
+Each machine reaches each server of the database over a link of its own (`real_network`). HAProxy
+asks a machine over the line protocol: one that is paused accepts connections, and answers nothing.
+Without HAProxy the load goes to the owner directly.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.faults.real_network import Link, Network
@@ -34,6 +39,23 @@ PROBE: Final = "probe"
 PROBE_S_MAX: Final = 1.0
 WAIT_S_MAX: Final = 60.0
 POLL_S: Final = 0.005
+PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+HAPROXY: Final = """
+defaults
+  mode tcp
+  timeout connect 1s
+  timeout client 10m
+  timeout server 10m
+frontend clients
+  bind {host}:{port}
+  default_backend owner
+backend owner
+  option tcp-check
+  tcp-check send list-tube-used\\r\\n
+  tcp-check expect string USING
+  timeout check 500ms
+  default-server check inter 100ms fall 1 rise 1
+"""
 
 
 class Served(NamedTuple):
@@ -81,8 +103,15 @@ class Machine:
 class Machines:
     """Some daemons that share one log."""
 
-    def __init__(self, machines: list[Machine], settings: Mapping[str, str], database: str) -> None:
+    def __init__(
+        self,
+        machines: list[Machine],
+        address: Address | None,
+        settings: Mapping[str, str],
+        database: str,
+    ) -> None:
         self.all = {machine.name: machine for machine in machines}
+        self._address = address
         self._settings = settings
         self._database = database
         self._probe = 0
@@ -141,6 +170,14 @@ class Machines:
 
     # --- Clients ---------------------------------------------------------------------------------
 
+    def address(self, owner: str) -> Address:
+        """Where clients of this owner connect."""
+        if self._address is None:
+            return self.all[owner].address
+        address = self._address  # of HAProxy, which has to see it too
+        until(lambda: _answers(address), seen=self.all[owner].output)
+        return address
+
     def put_probe(self, owner: str) -> None:
         """Put the job that `served_again` waits for."""
         with LineClient(self.all[owner].address) as client:
@@ -194,6 +231,27 @@ def _answers(address: Address) -> bool:
 
 
 @contextlib.contextmanager
+def _haproxy(ports: Mapping[str, int]) -> Iterator[Address | None]:
+    """Run HAProxy before these ports; None where it is not installed."""
+    program = shutil.which("haproxy", path=PATH)
+    if program is None:
+        yield None
+        return
+    with free_port() as port, tempfile.TemporaryDirectory() as folder:
+        servers = [f"  server {name} {HOST}:{to}" for name, to in ports.items()]
+        path = Path(folder) / "haproxy.cfg"
+        path.write_text(HAPROXY.format(host=HOST, port=port) + "\n".join(servers) + "\n")
+        server = launch("haproxy", (program, "-db", "-f", str(path)))
+        server.address = (HOST, port)
+        server.wait_until(ready=None)
+        try:
+            yield server.address
+        finally:
+            server.kill()
+            server.stop()
+
+
+@contextlib.contextmanager
 def machines(
     servers: Sequence[PostgresServer],
     net: Network,
@@ -215,7 +273,8 @@ def machines(
         for name in names:
             port = stack.enter_context(free_port())
             made.append(Machine(name, port, tuple(net.link(each.port) for each in servers)))
-        cluster = Machines(made, settings, database)
+        ports = {each.name: each.address[1] for each in made}
+        cluster = Machines(made, stack.enter_context(_haproxy(ports)), settings, database)
         for each in made:
             stack.callback(each.end)
         yield cluster

@@ -133,8 +133,8 @@ class Course:
         self._runs.count(kind, acknowledged, "answers with an acknowledgement")
 
     def _load(self) -> AbstractContextManager[list[Worker]]:
-        seed = str(self.rng.random())
-        return load(self.machine.address, self.record, seed, has_keys=True)
+        address = self.cluster.address(self.owner)
+        return load(address, self.record, str(self.rng.random()), has_keys=True)
 
     def _judge_takeover(self, kind: str, took_s: float) -> None:
         self._takeovers[kind].append(took_s)
