@@ -95,7 +95,7 @@ test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the r
 	@.ci/debian-packages
 	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules \
 		tests/test_snapshots.py tests/test_commit_trouble.py tests/integration/test_contract.py \
-		tests/compat/test_differential.py \
+		tests/integration/test_http_crash.py tests/compat/test_differential.py \
 		$(ONE_EACH) --dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 
