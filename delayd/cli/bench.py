@@ -4,6 +4,7 @@ It speaks the line protocol over plain sockets to a daemon that is thrown away, 
 are the daemon's and not a library's. `make bench-line` measures more, and against beanstalkd.
 """
 
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -13,6 +14,7 @@ import click
 from delayd.cli.parameters import command
 from delayd.cli.tables import JSON_OPTION, Column, print_found
 from delayd.cli.terminal import CommandFailed, complain
+from delayd.client.signals import handled
 from delayd.clock import NS_PER_S, monotonic_ns
 from delayd.exits import Exit
 
@@ -70,8 +72,9 @@ def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> No
     from delayd.cli.machine import file_system_of
     from delayd.testing.daemon import DaemonNotStarted, running_daemon
 
+    interrupts = handled(signal.default_int_handler, signal.SIGTERM)  # its daemon would go on
     try:
-        with running_daemon("--sync", sync, within=within) as daemon:
+        with interrupts, running_daemon("--sync", sync, within=within) as daemon:
             where = data_dir_of(daemon)
             complain(f"sync {sync}, in {where} ({file_system_of(where) or 'unknown'})")
             rows = list(measurements(daemon, round(seconds * NS_PER_S)))

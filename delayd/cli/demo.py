@@ -4,11 +4,13 @@ The daemon is the real one, on a virtual clock: hours pass in milliseconds. The 
 shown do the same on any daemon; here it is done with `delayd.client`.
 """
 
+import signal
 from typing import TYPE_CHECKING
 
 from delayd.cli.connect import client_errors
 from delayd.cli.parameters import command
 from delayd.cli.terminal import CommandFailed, coloured, print_lines
+from delayd.client.signals import handled
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ def demo() -> None:
     from delayd.client.sync import Client
     from delayd.testing.daemon import DaemonNotStarted, running_daemon
 
+    interrupts = handled(signal.default_int_handler, signal.SIGTERM)  # its daemon would go on
     try:
-        with running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
+        with interrupts, running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
             stage = Stage()
             stage.says(
                 f"A daemon of its own runs as process {daemon.pid}. Its clock stands still until it"

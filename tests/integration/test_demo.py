@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from delayd.cli.main import INTERRUPTED
 from delayd.exits import Exit
 
 
@@ -51,3 +54,21 @@ def test_the_figures_of_this_machine_are_measured(tmp_path: Path) -> None:
     # How many each second is 0 where the machine stops for some seconds.
     assert all(row["per_second"] >= 0 and 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
     assert not list(within.iterdir())
+
+
+@pytest.mark.parametrize("words", [["demo"], ["bench", "--seconds", "30"]])
+def test_sigterm_ends_the_daemon_too_and_removes_its_directory(
+    words: list[str], tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "delayd", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)  # the daemon is there
+        process.terminate()
+        process.stdout.read()
+    assert process.returncode == INTERRUPTED
+    assert not list(tmp_path.iterdir())
