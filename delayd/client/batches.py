@@ -35,6 +35,8 @@ PART_BYTES: Final = 1 << 18
 _PLAIN: Final = frozenset(("priority", "delay", "ttr"))
 _INSERTED: Final = b"INSERTED "
 
+OUTSIDE: Final = "a batch puts within its `with` block alone: nobody would send what comes later"
+
 Result = PutResult | Refused
 
 
@@ -217,6 +219,7 @@ class Batch:
 
     def __init__(self, parts: HttpParts | LineParts) -> None:
         self._parts = parts
+        self._is_open = False
 
     @property
     def results(self) -> list[Result]:
@@ -224,15 +227,19 @@ class Batch:
         return self._parts.results
 
     def __enter__(self) -> Self:
+        self._is_open = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        self._is_open = False
         if kind is None:
             carried_out(self._parts.send())
         carried_out(self._parts.end())
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
-        """Put a job; its result is in `results` at the end."""
+        """Put a job, within the block; its result is in `results` at the end."""
+        if not self._is_open:
+            raise RuntimeError(OUTSIDE)
         if self._parts.add(topic, body, options):
             carried_out(self._parts.send())
 
@@ -242,6 +249,7 @@ class AsyncBatch:
 
     def __init__(self, parts: HttpParts | LineParts) -> None:
         self._parts = parts
+        self._is_open = False
 
     @property
     def results(self) -> list[Result]:
@@ -249,14 +257,18 @@ class AsyncBatch:
         return self._parts.results
 
     async def __aenter__(self) -> Self:
+        self._is_open = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        self._is_open = False
         if kind is None:
             await awaited(self._parts.send())
         await awaited(self._parts.end())
 
     async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
-        """Put a job; its result is in `results` at the end."""
+        """Put a job, within the block; its result is in `results` at the end."""
+        if not self._is_open:
+            raise RuntimeError(OUTSIDE)
         if self._parts.add(topic, body, options):
             await awaited(self._parts.send())

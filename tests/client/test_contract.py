@@ -135,6 +135,17 @@ def test_a_client_that_is_closed_does_nothing_more(world: World) -> None:
     world.client.close()
 
 
+def test_a_batch_takes_no_put_outside_of_its_block_where_nobody_would_send_it(world: World) -> None:
+    batch = world.client.batch()
+    for number in range(2):
+        with pytest.raises(RuntimeError, match="within its `with` block alone"):
+            batch.put(world.topic, "late")
+        if number == 0:
+            with batch:
+                batch.put(world.topic, "x")
+    assert len(batch.results) == world.client.topic(world.topic).ready == 1
+
+
 def test_a_batch_puts_into_several_topics(world: World) -> None:
     with world.client.batch() as batch:
         for n in range(10):
