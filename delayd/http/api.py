@@ -61,11 +61,9 @@ class ApiTurns(AnswerTurns, Protocol):
 
     def ask(self) -> None:
         """Take the next turn at once."""
-        ...
 
     def look_at_wall_clock(self) -> None:
         """Follow the wall clock."""
-        ...
 
 
 class Reports(NamedTuple):

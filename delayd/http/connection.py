@@ -108,15 +108,12 @@ class AnswerTurns(Protocol):
 
     def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
         """Send a client an answer when all that was done so far is durable."""
-        ...
 
     def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back then."""
-        ...
 
     def wake_loop(self) -> None:
         """Let the event loop go on: a turn has given it something to do."""
-        ...
 
 
 class Shared(Protocol):
@@ -141,11 +138,9 @@ class Shared(Protocol):
 
     async def next_piece(self, pieces: Iterator[bytes]) -> bytes | None:
         """Return the next piece of an answer, None at its end: one between two turns, of all."""
-        ...
 
     def forget(self, connection: "HttpConnection") -> None:
         """Stop counting a connection."""
-        ...
 
 
 class HttpRequest:

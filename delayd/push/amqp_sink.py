@@ -134,11 +134,6 @@ class _Streams(TransportFactory):
 class AmqpSink:
     """Publishes each job to an exchange."""
 
-    __slots__ = (
-        *("_connect", "_exchange", "_is_mandatory", "_opening", "_routing_key", "_server"),
-        *("_streams", "_under_way_bytes"),
-    )
-
     def __init__(
         self,
         server: ServerOptions,

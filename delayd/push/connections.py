@@ -99,8 +99,6 @@ async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
 class _Names:
     """Returns the allowed addresses of hosts; keeps the look-up of a name for a short time."""
 
-    __slots__ = ("_known", "_look_up", "_loop", "_places", "_rules")
-
     def __init__(self, rules: EgressRules, look_up_host: LookUp) -> None:
         self._rules = rules
         self._look_up = look_up_host
@@ -310,11 +308,6 @@ class _Connection(asyncio.Protocol):
 @final
 class Connections:
     """Sends requests, on new connections or on idle ones that were kept."""
-
-    __slots__ = (
-        *("_connect_timeout_ms", "_idle", "_kept", "_loop", "_names", "_rules", "_sweeping"),
-        *("_used", "_verified", "_transports"),
-    )
 
     def __init__(
         self,

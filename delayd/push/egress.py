@@ -113,8 +113,6 @@ class _Url(NamedTuple):
 class EgressRules:
     """The rules of `[push]` in the configuration."""
 
-    __slots__ = ("_hosts", "_is_here", "_named", "_networks", "_own", "_ports", "allow_http")
-
     def __init__(
         self,
         *,

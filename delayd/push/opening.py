@@ -106,8 +106,6 @@ class Push:
     delayd.core.errors.TargetRefused: sink 'order': there is none of that name
     """
 
-    __slots__ = ("_config", "_egress", "_own", "_secrets", "_sink_rules", "_sinks")
-
     def __init__(
         self,
         config: Config,
@@ -239,11 +237,6 @@ class Push:
 @final
 class Deliveries:
     """Deliveries of one daemon; the sender is made when the first job is to be delivered."""
-
-    __slots__ = (
-        *("_clock", "_config", "_engine", "_identity", "_importer", "_is_asked", "_is_stopping"),
-        *("_log", "_loop", "_push", "sender"),
-    )
 
     def __init__(
         self,

@@ -81,8 +81,6 @@ def server_url(ports: Mapping[str, int], rule: str) -> Field:
 class ServerOptions:
     """The options for a server: its url, password, TLS and timeout."""
 
-    __slots__ = ("_password", "_password_file", "connect_s", "tls", "tls_files", "url", "values")
-
     def __init__(
         self, options: Mapping[str, object], fields: Iterable[Field], *, tls_scheme: str
     ) -> None:

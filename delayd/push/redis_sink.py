@@ -98,8 +98,6 @@ def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
 class RedisSink:
     """Appends each job to a list or a stream."""
 
-    __slots__ = ("_client", "_key", "_server", "_shape")
-
     def __init__(self, server: ServerOptions, client: Redis) -> None:
         """Use this client, whose pool of connections is the sink's to close."""
         values = server.values
@@ -145,8 +143,6 @@ class RedisSink:
 
 class _Shape:
     """Writes the command for a job."""
-
-    __slots__ = ("_is_envelope", "_is_list", "_maxlen")
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._is_list = "list" in values

@@ -196,12 +196,6 @@ class PushCall:
 class Scheduler:
     """Chooses what is delivered next, within all bounds."""
 
-    __slots__ = (
-        *("_alarms", "_bounds", "_calls", "_engine", "_excused", "_heard", "_hosts", "_idle"),
-        *("_known", "_numbers", "_places", "_queue", "_rates", "_rates_max", "_returning"),
-        *("_routes", "_turned", "breakers", "in_flight", "is_stopping", "session"),
-    )
-
     def __init__(self, engine: Engine, bounds: PushBounds) -> None:
         self._engine = engine
         self._bounds = bounds

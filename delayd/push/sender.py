@@ -54,15 +54,12 @@ class PushTurns(Protocol):
 
     def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back when all changes so far are as durable as the policy promises."""
-        ...
 
     def ask(self) -> None:
         """Take the next turn at once."""
-        ...
 
     def wake_loop(self) -> None:
         """Have asyncio check its timers and callbacks."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -112,8 +109,6 @@ class PushCounters:
     The first topics with deliveries are counted by name, all others together, so that a scrape is
     bounded however many topics there are.
     """
-
-    __slots__ = ("by_topic", "others", "took_ms")
 
     def __init__(self) -> None:
         self.by_topic: Final[dict[str, dict[Result, int]]] = {}

@@ -135,11 +135,9 @@ class Sink(Protocol):
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
         """Deliver one job; several may be under way at once."""
-        ...
 
     async def close(self) -> None:
         """Close connections; no job is delivered any more."""
-        ...
 
 
 class SinkFactory(Protocol):
@@ -150,7 +148,6 @@ class SinkFactory(Protocol):
 
         Raises `ValueError` whose message names each wrong option and its rule.
         """
-        ...
 
 
 # --- How sinks are found -------------------------------------------------------------------------

@@ -16,8 +16,6 @@ from typing import Final, final
 class Gate:
     """A gate for tasks of the loop that is running."""
 
-    __slots__ = ("_left", "_per_pass", "_waiting")
-
     def __init__(self, per_pass: int) -> None:
         self._per_pass: Final = per_pass
         self._left = per_pass

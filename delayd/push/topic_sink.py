@@ -24,8 +24,6 @@ from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 class TopicSink:
     """Puts each job into the topic that is its topic's target."""
 
-    __slots__ = ("_engine", "_now_ms", "_session")
-
     def __init__(self, engine: Engine, session: Session, now_ms: Callable[[], RequestMs]) -> None:
         """`session` is the one that holds the jobs of all attempts."""
         self._engine: Final = engine

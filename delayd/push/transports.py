@@ -71,11 +71,6 @@ class Tls(NamedTuple):
 class Transports:
     """All connections of a sink; while there are any, they belong to the running loop."""
 
-    __slots__ = (
-        *("_epoll", "_gate", "_loop", "_more", "_piece_bytes", "_soon", "_transports"),
-        "_turn_bytes",
-    )
-
     def __init__(self, piece_bytes: int = PUSH_READ_BYTES, turn_bytes: float = math.inf) -> None:
         """Pass protocols at most `piece_bytes` at once, and `turn_bytes` in a turn."""
         self._piece_bytes: Final = piece_bytes

@@ -64,16 +64,10 @@ class UrlCaller(Protocol):
 
     async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
         """Send a request and return its answer, as `Connections.ask` does."""
-        ...
 
 
 class Webhook:
     """Calls urls. The first call creates the connections."""
-
-    __slots__ = (
-        *("_caller", "_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules"),
-        *("_secrets", "_sign_with", "_ssl_context", "_vetted", "_wall_ms"),
-    )
 
     def __init__(
         self,

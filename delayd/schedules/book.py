@@ -169,8 +169,6 @@ class IndexEntry:
 class Book:
     """All schedules of one daemon."""
 
-    __slots__ = ("_engine", "_session", "index", "totals")
-
     def __init__(self, engine: Engine) -> None:
         """Start without any; `read` makes the index."""
         self._engine = engine

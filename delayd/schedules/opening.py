@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 class ScheduleOpener:
     """The schedules, once they are open: call it to have them."""
 
-    __slots__ = ("_engine", "_follow_wall", "_log", "_tasks", "opened")
-
     def __init__(
         self,
         engine: Engine,

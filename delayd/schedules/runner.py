@@ -67,11 +67,6 @@ def run_key(name: str, nominal_ms: int) -> bytes:
 class Runner:
     """Runs what is due of a book of schedules."""
 
-    __slots__ = (
-        *("_book", "_ended", "_engine", "_follow_wall", "_log", "_reminder", "_runs", "_tasks"),
-        "tzdata",
-    )
-
     def __init__(
         self,
         engine: Engine,

@@ -78,8 +78,6 @@ class Configured(NamedTuple):
 class Schedules:
     """The schedules of one daemon."""
 
-    __slots__ = ("_configured", "_engine", "_follow_wall", "book", "runner")
-
     def __init__(
         self,
         engine: Engine,
