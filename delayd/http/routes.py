@@ -394,7 +394,7 @@ _TOPICS: Final = (
         form=request_forms.PauseForm,
     ),
     Route(
-        *("POST", "/v1/topics/{topic}/resume", topics.resume, Scope.PAUSE),
+        *("POST", "/v1/topics/{topic}/resume", topics.pause, Scope.PAUSE),
         *("resume", Section.TOPICS, "End a pause", "At once."),
         _PAUSED,
         (errors.TopicNotFound, errors.OutOfSpace),
@@ -426,7 +426,7 @@ _TOPICS: Final = (
         form=request_forms.PauseForm,
     ),
     Route(
-        *("POST", "/v1/topics/{topic}/groups/{group}/resume", topics.resume_group, Scope.PAUSE),
+        *("POST", "/v1/topics/{topic}/groups/{group}/resume", topics.pause_group, Scope.PAUSE),
         *("resume_group", Section.TOPICS, "End a group's pause", "At once."),
         _PAUSED,
         (errors.TopicNotFound, errors.OutOfSpace),

@@ -31,7 +31,7 @@ from delayd.core.views import live_record
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import failure_answer, set_body
-from delayd.http.handlers.topics import carry_out_bulk, names_after
+from delayd.http.handlers.topics import carry_out_bulk, page_of_names
 from delayd.http.responses import Reply, reply
 from delayd.http.values import UNSET, page_mark_text
 from delayd.moments import moment_text
@@ -105,10 +105,7 @@ async def _asked_about(
     if names:
         return names, None
     behind = query.after if isinstance(query.after, str) else ""
-    names = await names_after(call, behind, limit + 1, is_wanted)
-    if len(names) <= limit:
-        return names, None
-    return names[:limit], names[limit - 1]
+    return await page_of_names(call, behind, limit, is_wanted)
 
 
 async def get_dead(call: Call) -> Reply:

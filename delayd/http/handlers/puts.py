@@ -70,27 +70,17 @@ def _put_form(
     key: bytes,
     on: Conflict,
     now_ms: RequestMs,
+    *,
+    is_instead: bool = False,
 ) -> tuple[int, Outcome]:
-    """Put a job, perhaps in the place of another one; return its id and the outcome.
+    """Put a job, and end the one in whose place it comes; return its id and the outcome.
 
-    Raises the engine's refusals.
+    `is_instead`: that one has been looked at. Raises the engine's refusals.
     """
-    if not isinstance(job.instead_of, InsteadOf):
-        return _put_alone(api, topic, job, body, key, on, now_ms)
-    alone = partial(_put_alone, api, topic, job, body, key, on, now_ms)
-    predecessor = job.instead_of.predecessor
-    return put_instead(api.engine, api.no_holder, predecessor, topic, alone, now_ms)
-
-
-def _put_alone(
-    api: Api,
-    topic: "Topic",
-    job: WithRuleForm,
-    body: bytes,
-    key: bytes,
-    on: Conflict,
-    now_ms: RequestMs,
-) -> tuple[int, Outcome]:
+    if not is_instead and isinstance(job.instead_of, InsteadOf):
+        put = partial(_put_form, api, topic, job, body, key, on, now_ms, is_instead=True)
+        predecessor = job.instead_of.predecessor
+        return put_instead(api.engine, api.no_holder, predecessor, topic, put, now_ms)
     delay_ms, at_once = _delay_of(job)
     due_wall_ms = api.moment_ms(job.at)
     own = job.own

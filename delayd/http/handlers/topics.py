@@ -36,19 +36,20 @@ IF_MATCH: Final = "If-Match"
 ONE_TAG_RULE: Final = 'is not one tag in quotes, such as "44136fa355b3678a", or *'
 
 if TYPE_CHECKING:
-    from delayd.http.request_forms import KickForm, ListGroupsForm, ListTopicsForm, PauseForm
+    from delayd.http.request_forms import KickForm, ListGroupsForm, ListTopicsForm
 
 
 # --- Lists and figures ---------------------------------------------------------------------------
 
 
-async def names_after(
-    call: Call, after: str, count: int, is_wanted: Callable[[Topic], bool] | None = None
-) -> list[str]:
-    """Return the next names after that one, of topics that the token allows.
+async def page_of_names(
+    call: Call, after: str, limit: int, is_wanted: Callable[[Topic], bool]
+) -> tuple[list[str], str | None]:
+    """Return the next names after that one, of topics that the token allows; `after` of the next.
 
     They are read in slices: a topic that is created or removed meanwhile may be among them or not.
     """
+    count = limit + 1
     topics = call.api.engine.store.topics.by_name
     principal, scope = call.principal, call.scope
     assert scope is not None
@@ -64,11 +65,12 @@ async def names_after(
             for name in names[start : start + step]:
                 if name > after and (sees_all or principal.may(scope, name)):
                     topic = topics.get(name)
-                    if topic is not None and (is_wanted is None or is_wanted(topic)):
+                    if topic is not None and is_wanted(topic):
                         found.append(name)
             if len(found) > 2 * count:
                 found = nsmallest(count, found)
-        return nsmallest(count, found)
+        found = nsmallest(count, found)
+    return found[:limit], found[limit - 1] if len(found) > limit else None
 
 
 async def list_topics(call: Call) -> Reply:
@@ -76,13 +78,9 @@ async def list_topics(call: Call) -> Reply:
     api = call.api
     query: ListTopicsForm = call.query
     first_after = query.after if isinstance(query.after, str) else ""
-    names = await names_after(
-        call, first_after, query.limit + 1, lambda topic: not topic.is_internal
+    names, after = await page_of_names(
+        call, first_after, query.limit, lambda topic: not topic.is_internal
     )
-    after = None
-    if len(names) > query.limit:
-        names.pop()
-        after = names[-1]
     shown = []
     async with api.slices(len(names)) as slices:
         for name in names:
@@ -96,12 +94,12 @@ async def list_topics(call: Call) -> Reply:
 
 def counts_of(api: Api, topic: Topic) -> answer_forms.TopicCountsAnswer:
     """Return a topic's jobs by state, its pause, and how it is doing."""
-    return topic_counts(api.engine, topic, api.now_ms(), _paused_until(api, topic))
+    until = _moment(api, topic.paused_until_ms)
+    return topic_counts(api.engine, topic, api.now_ms(), until)
 
 
-def _paused_until(api: Api, topic: Topic) -> str | None:
-    until_ms = topic.paused_until_ms
-    return None if until_ms is None else moment_text(api.wall_ms(until_ms))
+def _moment(api: Api, time_ms: int | None) -> str | None:
+    return None if time_ms is None else moment_text(api.wall_ms(time_ms))
 
 
 async def get_topic(call: Call) -> Reply:
@@ -177,21 +175,20 @@ def _policy_reply(call: Call, name: str) -> Reply:
 
 
 async def pause(call: Call) -> Reply:
-    """Hand out nothing of the topic for a while."""
-    form: PauseForm = call.form
-    return await _pause(call, form.duration)
-
-
-async def resume(call: Call) -> Reply:
-    """Hand out the topic's jobs again."""
-    return await _pause(call, 0)
-
-
-async def _pause(call: Call, pause_ms: int) -> Reply:
+    """Hand out nothing of the topic for a while; to resume it, hand out its jobs again."""
     api, name = call.api, call.topic
-    pause_topic(api.engine, name, pause_ms, api.now_ms())
-    until = _paused_until(api, api.engine.store.topics.by_name[name])
-    return await call.answered(answer_forms.PausedAnswer(paused_until=until))
+    pause_topic(api.engine, name, _pause_ms(call), api.now_ms())
+    return await _paused(call, api.engine.store.topics.by_name[name].paused_until_ms)
+
+
+def _pause_ms(call: Call) -> int:
+    """Return how long the pause is; 0, which ends it, of a call that resumes."""
+    duration_ms: int = getattr(call.form, "duration", 0)
+    return duration_ms
+
+
+async def _paused(call: Call, until_ms: int | None) -> Reply:
+    return await call.answered(answer_forms.PausedAnswer(paused_until=_moment(call.api, until_ms)))
 
 
 # --- Groups --------------------------------------------------------------------------------------
@@ -216,7 +213,7 @@ async def list_groups(call: Call) -> Reply:
 
 
 def _group_answer(api: Api, row: GroupRow, now_ms: int) -> answer_forms.GroupAnswer:
-    since_ms, until_ms = row.ready_since_ms, row.paused_until_ms
+    since_ms = row.ready_since_ms
     return answer_forms.GroupAnswer(
         name=row.name,
         jobs=row.jobs,
@@ -225,7 +222,7 @@ def _group_answer(api: Api, row: GroupRow, now_ms: int) -> answer_forms.GroupAns
         retrying=row.retrying,
         weight=row.weight,
         ready_age=None if since_ms is None else max(0, now_ms - since_ms) / 1_000,
-        paused_until=None if until_ms is None else moment_text(api.wall_ms(until_ms)),
+        paused_until=_moment(api, row.paused_until_ms),
         blocked=UNSET if row.block is None else row.block.value,
     )
 
@@ -237,22 +234,11 @@ async def get_group(call: Call) -> Reply:
 
 
 async def pause_group(call: Call) -> Reply:
-    """Hand out nothing of the group for a while."""
-    form: PauseForm = call.form
-    return await _pause_group(call, form.duration)
-
-
-async def resume_group(call: Call) -> Reply:
-    """Hand out the group's jobs again."""
-    return await _pause_group(call, 0)
-
-
-async def _pause_group(call: Call, pause_ms: int) -> Reply:
+    """Hand out nothing of the group for a while; to resume it, hand out its jobs again."""
     api, name, group = call.api, call.topic, call.group
-    pause_group_of(api.engine, name, group, pause_ms, api.now_ms())
-    until_ms = group_named(api.engine.store.topics.by_name[name], group).paused_until_ms
-    until = None if until_ms is None else moment_text(api.wall_ms(until_ms))
-    return await call.answered(answer_forms.PausedAnswer(paused_until=until))
+    pause_group_of(api.engine, name, group, _pause_ms(call), api.now_ms())
+    topic = api.engine.store.topics.by_name[name]
+    return await _paused(call, group_named(topic, group).paused_until_ms)
 
 
 # --- All jobs ------------------------------------------------------------------------------------
