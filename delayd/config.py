@@ -36,6 +36,7 @@ from delayd.fields import (
     invalid,
     list_of,
     matching,
+    member_of,
     one_of,
     only,
     or_off,
@@ -485,7 +486,6 @@ _HTTP_BODY: Final = size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX)
 _HTTP_HELD: Final = size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
 _HTTP_TIMEOUT: Final = duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 _SEGMENT: Final = size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
-_INTERVAL: Final = duration(1, limits.SYNC_INTERVAL_MS_MAX)
 DATABASE_URL: Final = matching(
     # Neither a user with a password nor an option that is one: others see what a flag says.
     r"postgres(ql)?://([^/?#:@]*@)?[^/?#@]*(/[^?#@]*)?(\?(?!.*passw)[^#@]*)?",
@@ -506,9 +506,6 @@ _ACCEPT_RULE: Final = 'must be a list of "fsync", "full_page_writes"'
 _ACCEPT: Final = list_of(
     only(_ACCEPT_RULE, one_of({name: name for name in ("fsync", "full_page_writes")})), _ACCEPT_RULE
 )
-_TICK: Final = duration(1, limits.WHEEL_TICK_MS_MAX)
-_WHEEL_SIZE: Final = whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
-_BODY: Final = size(1, limits.BODY_BYTES_CEILING)
 _HOSTS: Final = _hosts(_HOST, 'must be names of hosts, such as ["jobs.example.com"], without ports')
 _HOST_GLOBS: Final = _hosts(
     _HOST_GLOB, 'must be hosts or patterns such as ["*.example.com"], without ports'
@@ -527,10 +524,6 @@ _SIGNERS: Final = list_of(
 )
 _PUSH_CALLS: Final = whole(1, limits.PUSH_CALLS_MAX)
 _PUSH_TIMEOUT: Final = duration(limits.PUSH_TIMEOUT_MS_MIN, limits.PUSH_TIMEOUT_MS_MAX)
-_STOP_GRACE: Final = duration(0, limits.PUSH_STOP_GRACE_MS_MAX)
-_CLOCK: Final = one_of({kind.value: kind for kind in ClockKind})
-_SYNC: Final = one_of({policy.value: policy for policy in SyncPolicy})
-_LOG_FORMAT: Final = one_of({form.value: form for form in LogFormat})
 _LOG_LEVEL: Final = one_of({level.name.lower(): level for level in LogLevel})
 
 
@@ -540,7 +533,7 @@ _SHARED: Final = (
 )
 SETTINGS: Final = (
     Field("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
-    Field("clock", "clock", _CLOCK, "--clock"),
+    Field("clock", "clock", member_of(ClockKind), "--clock"),
     Field("insecure_no_auth", "insecure_no_auth", FLAG, "--insecure-no-auth"),
     Field("busy_poll", "busy_poll", FLAG),
     Field("line.listen", "line_listen", _ADDRESS, "--line"),
@@ -569,8 +562,8 @@ SETTINGS: Final = (
     Field("tls.certificate", "tls_certificate", _FILE_OR_OFF),
     Field("tls.key", "tls_key", _FILE_OR_OFF),
     Field("tls.client_ca", "tls_client_ca", _FILE_OR_OFF),
-    Field("journal.sync", "sync", _SYNC, "--sync"),
-    Field("journal.sync_interval", "sync_interval_ms", _INTERVAL),
+    Field("journal.sync", "sync", member_of(SyncPolicy), "--sync"),
+    Field("journal.sync_interval", "sync_interval_ms", duration(1, limits.SYNC_INTERVAL_MS_MAX)),
     Field("journal.sync_in_turn", "sync_in_turn", FLAG),
     Field("journal.segment_bytes", "segment_bytes", _SEGMENT),
     Field("postgres.url", "postgres_url", or_off(DATABASE_URL), "--postgres", is_secret=True),
@@ -579,9 +572,9 @@ SETTINGS: Final = (
     Field("postgres.address", "postgres_address", _REACHED_AT),
     Field("postgres.lease", "postgres_lease_ms", _LEASE),
     Field("postgres.accept", "postgres_accept", _ACCEPT),
-    Field("wheel.tick", "tick_ms", _TICK),
-    Field("wheel.size", "wheel_size", _WHEEL_SIZE),
-    Field("jobs.body_bytes_max", "body_bytes_max", _BODY),
+    Field("wheel.tick", "tick_ms", duration(1, limits.WHEEL_TICK_MS_MAX)),
+    Field("wheel.size", "wheel_size", whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)),
+    Field("jobs.body_bytes_max", "body_bytes_max", size(1, limits.BODY_BYTES_CEILING)),
     Field("jobs.jobs_max", "jobs_max", or_off(whole(1, limits.CAP_MAX))),
     Field("jobs.bytes_max", "bytes_max", or_off(size(1, limits.CAP_MAX))),
     Field("topics", "topics", ValueKind(_read_topics, _show_topics)),
@@ -597,9 +590,9 @@ SETTINGS: Final = (
     Field("push.calls_per_host_max", "push_calls_per_host_max", _PUSH_CALLS),
     Field("push.timeout", "push_timeout_ms", _PUSH_TIMEOUT),
     Field("push.connect_timeout", "push_connect_timeout_ms", _PUSH_TIMEOUT),
-    Field("push.stop_grace", "push_stop_grace_ms", _STOP_GRACE),
+    Field("push.stop_grace", "push_stop_grace_ms", duration(0, limits.PUSH_STOP_GRACE_MS_MAX)),
     Field("sinks", "sinks", ValueKind(read_sinks, _show_sinks), is_secret=True),
-    Field("log.format", "log_format", _LOG_FORMAT, "--log-format"),
+    Field("log.format", "log_format", member_of(LogFormat), "--log-format"),
     Field("log.level", "log_level", _LOG_LEVEL),
 )
 

@@ -25,6 +25,7 @@ Traceback (most recent call last):
 ValueError: must be a whole number from 1 to 10
 """
 
+import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -308,6 +309,11 @@ MOMENT: Final = ValueKind(
     parse_moment_ms, moment_text, {"anyOf": [MOMENT_TEXT_SCHEMA, _SECONDS_SCHEMA]}
 ).described("RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z")
 TIME: Final = ValueKind(parse_time_s, time_text, {"type": "string", "format": "date-time"})
+
+
+def member_of(kind: type[enum.Enum]) -> ValueKind:
+    """Return the kind of the members of an enum, by their values, which are words."""
+    return one_of({member.value: member for member in kind})
 
 
 def one_of(choices: Mapping[str, Any]) -> ValueKind:

@@ -7,7 +7,7 @@ topics are the engine's own (`core/stats/figures.py`). What people read in the l
 
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from delayd import __version__
 from delayd.build_kind import is_compiled
@@ -95,26 +95,16 @@ def _of_schedule(schedules: "Schedules", name: str) -> "ScheduleFigures":
     )
 
 
-class DaemonFigures:
+class DaemonFigures(NamedTuple):
     """The daemon's figures for the HTTP API; without a journal there are none of one."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        stats: Stats,
-        turns: Turns,
-        durable: "DurableLog | None",
-        commit: "GroupCommit | None",
-        deliveries: "Deliveries | None" = None,
-        schedules: "ScheduleOpener | None" = None,
-    ) -> None:
-        self._engine = engine
-        self._stats = stats
-        self._turns = turns
-        self._durable = durable
-        self._commit = commit
-        self._deliveries = deliveries
-        self._schedules = schedules
+    engine: Engine
+    stats: Stats
+    turns: Turns
+    durable: "DurableLog | None"
+    commit: "GroupCommit | None"
+    deliveries: "Deliveries | None" = None
+    schedules: "ScheduleOpener | None" = None
 
     def reports(
         self,
@@ -126,10 +116,10 @@ class DaemonFigures:
         from delayd.http.api import Reports  # noqa: PLC0415 - HTTP alone
         from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415
 
-        durable, commit = self._durable, self._commit
+        durable, commit = self.durable, self.commit
         return Reports(
             self._beside_jobs,
-            metrics=Metrics(self._engine, refusals, self.sources(http)).chunks,
+            metrics=Metrics(self.engine, refusals, self.sources(http)).chunks,
             metrics_type=CONTENT_TYPE,
             log_trouble=lambda: log_trouble(durable) if durable else "",
             space_trouble=lambda: durable.space.trouble if durable else "",
@@ -142,19 +132,19 @@ class DaemonFigures:
 
     def _push_blocks(self, topic: "Topic") -> list[PushBlock]:
         """Return why jobs of the topic that are ready are not pushed."""
-        if self._deliveries is not None:
-            return self._deliveries.blocks_of(topic)
+        if self.deliveries is not None:
+            return self.deliveries.blocks_of(topic)
         return [PushBlock.OFF] if topic.is_pushed or topic.queues.ready.lanes else []
 
     def _beside_jobs(self, now_ms: int) -> dict[str, object]:
         """Return the daemon's figures except those of jobs, as plain values."""
-        figures = self._stats.beside_jobs(now_ms)
-        if self._deliveries is not None and self._deliveries.sender is not None:
-            figures["push"] = self._deliveries.sender.stats()
-        space = {} if self._durable is None else self._durable.space.figures()
+        figures = self.stats.beside_jobs(now_ms)
+        if self.deliveries is not None and self.deliveries.sender is not None:
+            figures["push"] = self.deliveries.sender.stats()
+        space = {} if self.durable is None else self.durable.space.figures()
         if "free_bytes" in space:
             figures["disk"] = {name: space[name] for name in ("free_bytes", "needed_bytes")}
-        if self._durable is not None and (ownership := self._durable.ownership) is not None:
+        if self.durable is not None and (ownership := self.durable.ownership) is not None:
             figures["ownership"] = _shown(ownership)
         return figures
 
@@ -164,7 +154,7 @@ class DaemonFigures:
         """Return what the page for Prometheus reads."""
         from delayd.metrics import JournalFigures, Sources, TurnFigures  # noqa: PLC0415
 
-        engine, turns, durable, commit = self._engine, self._turns, self._durable, self._commit
+        engine, turns, durable, commit = self.engine, self.turns, self.durable, self.commit
 
         def journal_figures() -> JournalFigures | None:
             if durable is None or commit is None:
@@ -180,7 +170,7 @@ class DaemonFigures:
 
         def connections() -> Mapping[str, int]:
             open_count = http().connections.open_count
-            return {"line": self._stats.connections, "http": open_count}
+            return {"line": self.stats.connections, "http": open_count}
 
         return Sources(
             __version__,
@@ -197,7 +187,7 @@ class DaemonFigures:
 
     def _schedule_figures(self) -> "SchedulesFigures | None":
         """Return what has become of the runs of schedules; None: there were none yet."""
-        opened = None if self._schedules is None else self._schedules.opened
+        opened = None if self.schedules is None else self.schedules.opened
         if opened is None:
             return None
         from delayd.metrics import SchedulesFigures  # noqa: PLC0415
@@ -214,5 +204,5 @@ class DaemonFigures:
         """Return what was delivered; None: nothing is."""
         from delayd.metrics import OTHER_TOPICS, PushFigures  # noqa: PLC0415
 
-        sender = None if self._deliveries is None else self._deliveries.sender
+        sender = None if self.deliveries is None else self.deliveries.sender
         return None if sender is None else PushFigures(*sender.figures(OTHER_TOPICS))

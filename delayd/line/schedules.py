@@ -31,17 +31,13 @@ from delayd.schedules.definition import Definition
 from delayd.schedules.shown import SchedulePage, as_json, shown_runs, shown_schedule
 
 
-def _rights(scope: Scope, definition: Definition) -> list[Right]:
-    return to_schedule(scope, definition.topic, with_target=definition.url is not None)
-
-
 def denial_of(client: LineConnection, scope: Scope, name: str) -> Denial | None:
     """Return why a client may not do this to the schedule; None: it may, or there is none."""
     try:
         definition = client.context.schedules().book.load(name).definition
     except ScheduleNotFound:
         return None
-    return client.denial_of(*_rights(scope, definition), hides=True)
+    return client.denial_of(*to_schedule(scope, definition), hides=True)
 
 
 # --- Changes -------------------------------------------------------------------------------------
@@ -52,7 +48,7 @@ def _put(client: LineConnection, args: tuple[str, int], _now_ms: RequestMs) -> b
 
     def set_it(text: bytes, now_ms: RequestMs) -> bytes:
         definition, body = Definition.from_json(text)
-        denial = client.denial_of(*_rights(Scope.PUT, definition))
+        denial = client.denial_of(*to_schedule(Scope.PUT, definition))
         if (denial := denial or denial_of(client, Scope.PUT, name)) is not None:
             lack = taken_by_others(name) if denial.is_hidden else denial.lack
             return client.refuse(replies.forbidden(lack))

@@ -30,6 +30,7 @@ during its call is no longer held, so the answer changes nothing.
 
 import heapq
 from collections import OrderedDict, deque
+from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -84,30 +85,26 @@ class BreakerTurn(NamedTuple):
     """The last failure, in one line."""
 
 
+@dataclass(slots=True, eq=False)
 class _Host:
     """The destination of lanes of any topic."""
 
-    __slots__ = (
-        *("alarm_ms", "breaker", "failed", "idle", "lanes", "name", "probing", "routes", "untried"),
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.breaker = HostBreaker()
-        self.routes = 0
-        """Number of known routes: the host is forgotten with the last."""
-        self.idle: dict[str, _Route] = {}
-        """Routes that are kept for the state of their breakers, by topic."""
-        self.lanes = 0
-        """Number of lanes with jobs for it."""
-        self.untried: deque[_LaneEntry] = deque()
-        """Lanes of topics that have not failed there, parked while it is in doubt."""
-        self.probing: deque[_LaneEntry] = deque()
-        """The same, of topics whose first probe is under way: two lanes each at most."""
-        self.failed: deque[_LaneEntry] = deque()
-        """Lanes of topics that have failed there, parked while it is in doubt."""
-        self.alarm_ms: int | None = None
-        """When one of them may begin; None: no alarm is set."""
+    name: str
+    breaker: HostBreaker = field(default_factory=HostBreaker)
+    routes: int = 0
+    """Number of known routes: the host is forgotten with the last."""
+    idle: "dict[str, _Route]" = field(default_factory=dict)
+    """Routes that are kept for the state of their breakers, by topic."""
+    lanes: int = 0
+    """Number of lanes with jobs for it."""
+    untried: "deque[_LaneEntry]" = field(default_factory=deque)
+    """Lanes of topics that have not failed there, parked while it is in doubt."""
+    probing: "deque[_LaneEntry]" = field(default_factory=deque)
+    """The same, of topics whose first probe is under way: two lanes each at most."""
+    failed: "deque[_LaneEntry]" = field(default_factory=deque)
+    """Lanes of topics that have failed there, parked while it is in doubt."""
+    alarm_ms: int | None = None
+    """When one of them may begin; None: no alarm is set."""
 
 
 class _Route:
@@ -131,61 +128,44 @@ class _Route:
         return self.host.name, self.topic
 
 
+@dataclass(slots=True, eq=False)
 class _Place:
     """Calls that share a cap."""
 
-    __slots__ = ("cap", "in_flight", "is_queued", "lanes", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.cap = 0
-        self.in_flight = 0
-        self.lanes: deque[_LaneEntry] = deque()
-        self.is_queued = False
-        """Whether it is in the queue of places that may begin a call."""
+    name: str
+    cap: int = 0
+    in_flight: int = 0
+    lanes: "deque[_LaneEntry]" = field(default_factory=deque)
+    is_queued: bool = False
+    """Whether it is in the queue of places that may begin a call."""
 
 
+@dataclass(slots=True, eq=False)
 class _LaneEntry:
     """A lane that has jobs, as far as is known."""
 
-    __slots__ = ("lane", "probes", "route", "target")
-
-    def __init__(self, lane: "Lane") -> None:
-        self.lane = lane
-        self.route: _Route | None = None
-        """Its route; None before it has a place, and when it is forgotten."""
-        self.target: Target | None = None
-        """The topic's target when it got its place; None for jobs with their own."""
-        self.probes = 0
-        """Number of probes, each with another job: one may fail where others succeed."""
+    lane: "Lane"
+    route: _Route | None = None
+    """Its route; None before it has a place, and when it is forgotten."""
+    target: Target | None = None
+    """The topic's target when it got its place; None for jobs with their own."""
+    probes: int = 0
+    """Number of probes, each with another job: one may fail where others succeed."""
 
 
+@dataclass(slots=True, eq=False)
 class PushCall:
     """One attempt to deliver a job, reserved for it."""
 
-    __slots__ = (
-        *("is_spared", "job_id", "place", "probe", "record", "route", "target", "timeout_ms"),
-    )
-
-    def __init__(
-        self,
-        place: _Place,
-        route: _Route,
-        target: Target,
-        job: tuple[int, bytes],
-        timeout_ms: int,
-        *,
-        probe: Probe,
-        is_spared: bool,
-    ) -> None:
-        self.place = place
-        self.route = route
-        self.target = target
-        self.job_id, self.record = job
-        self.timeout_ms = timeout_ms
-        self.probe = probe
-        self.is_spared = is_spared
-        """If the host fails, the attempt does not count: other jobs wait for the probe."""
+    place: _Place
+    route: _Route
+    target: Target
+    job_id: int
+    record: bytes
+    timeout_ms: int
+    probe: Probe
+    is_spared: bool
+    """If the host fails, the attempt does not count: other jobs wait for the probe."""
 
     @property
     def topic(self) -> str:
@@ -350,7 +330,7 @@ class Scheduler:
             target = own_target(target_of(job[1]))
         elif target.rate_per_s:
             self._rates[topic.name][1].take(1, at_ms)
-        call = PushCall(*(place, route, target, job, timeout_ms), probe=probe, is_spared=is_spared)
+        call = PushCall(place, route, target, *job, timeout_ms, probe, is_spared)
         self._calls[call.job_id] = call
         return call
 

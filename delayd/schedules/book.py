@@ -63,39 +63,6 @@ def unpack(kept: bytes) -> tuple[Definition, RunProgress, bytes]:
     return head.definition, head.progress, body
 
 
-@final
-class Schedule:
-    """One schedule, as read from the book: changes are kept by `Book.keep`."""
-
-    __slots__ = ("body", "counted", "definition", "job_id", "name", "progress")
-
-    def __init__(
-        self, name: str, definition: Definition, progress: RunProgress, body: bytes, job_id: int = 0
-    ) -> None:
-        self.name = name
-        self.definition = definition
-        self.progress = progress
-        self.body = body
-        self.job_id = job_id
-        """The job that keeps it; 0: it is not in the book yet."""
-        self.counted = Totals.of(progress) if job_id else Totals()
-        """What the totals of the book have of it."""
-
-    @property
-    def put_off_ms(self) -> int:
-        """By how much its runs come after their nominal times."""
-        return jitter_ms(self.name, self.definition.jitter_ms)
-
-    def has_had_all(self) -> bool:
-        """Tell whether there were as many runs as there may be."""
-        limit = self.definition.limit
-        return limit is not None and self.progress.runs >= limit
-
-    def recurrence(self) -> Recurrence:
-        """Return when its runs are due; `ScheduleInvalid` if its time zone is gone."""
-        return self.definition.recurrence(self.progress.created_ms)
-
-
 class Totals(NamedTuple):
     """Sums over schedules."""
 
@@ -113,30 +80,21 @@ class Totals(NamedTuple):
     def of(progress: RunProgress) -> "Totals":
         """Return what one schedule adds to them."""
         state = progress.state
-        is_paused, is_over = state is ScheduleState.PAUSED, state is ScheduleState.OVER
-        made, missed, skipped = progress.runs, progress.missed, progress.skipped
         return Totals(
-            *(1, is_paused, is_over, made, missed, skipped, progress.refused, progress.late)
+            *(1, state is ScheduleState.PAUSED, state is ScheduleState.OVER),
+            *(progress.runs, progress.missed, progress.skipped, progress.refused, progress.late),
         )
 
     @property
     def by_state(self) -> dict[str, int]:
         """Return how many schedules are in which state."""
         active = self.schedules - self.paused - self.over
-        states = (ScheduleState.ACTIVE, ScheduleState.PAUSED, ScheduleState.OVER)
-        counts = (active, self.paused, self.over)
-        return {state.value: count for state, count in zip(states, counts, strict=True)}
+        return {"active": active, "paused": self.paused, "over": self.over}
 
     @property
     def by_event(self) -> dict[str, int]:
         """Return what runs count as: those that are late were put, or skipped."""
-        return {
-            "put": self.runs,
-            "missed": self.missed,
-            "skipped": self.skipped,
-            "refused": self.refused,
-            "late": self.late,
-        }
+        return dict(zip(("put", "missed", "skipped", "refused", "late"), self[3:], strict=True))
 
     @property
     def states(self) -> "Totals":
@@ -153,16 +111,45 @@ class Totals(NamedTuple):
 
 
 @final
-class IndexEntry:
+class Schedule(msgspec.Struct, eq=False):
+    """One schedule, as read from the book: changes are kept by `Book.keep`."""
+
+    name: str
+    definition: Definition
+    progress: RunProgress
+    body: bytes
+    job_id: int = 0
+    """The job that keeps it; 0: it is not in the book yet."""
+    counted: Totals = Totals()
+    """What the totals of the book have of it."""
+
+    def __post_init__(self) -> None:
+        if self.job_id:
+            self.counted = Totals.of(self.progress)
+
+    @property
+    def put_off_ms(self) -> int:
+        """By how much its runs come after their nominal times."""
+        return jitter_ms(self.name, self.definition.jitter_ms)
+
+    def has_had_all(self) -> bool:
+        """Tell whether there were as many runs as there may be."""
+        limit = self.definition.limit
+        return limit is not None and self.progress.runs >= limit
+
+    def recurrence(self) -> Recurrence:
+        """Return when its runs are due; `ScheduleInvalid` if its time zone is gone."""
+        return self.definition.recurrence(self.progress.created_ms)
+
+
+@final
+class IndexEntry(msgspec.Struct, eq=False):
     """What the index knows of a schedule."""
 
-    __slots__ = ("job_id", "outcome", "topic")
-
-    def __init__(self, job_id: int, topic: str) -> None:
-        self.job_id = job_id
-        self.topic = topic
-        self.outcome = ""
-        """How its last run has ended since, which is not written down before the next one."""
+    job_id: int
+    topic: str
+    outcome: str = ""
+    """How its last run has ended since, which is not written down before the next one."""
 
 
 @final

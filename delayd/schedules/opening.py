@@ -38,9 +38,11 @@ class ScheduleOpener:
     def __call__(self) -> "Schedules":
         """Return the schedules, opened if they are not."""
         if self.opened is None:
+            from delayd.schedules.runner import Runner  # noqa: PLC0415
             from delayd.schedules.schedules import Schedules  # noqa: PLC0415
 
-            self.opened = Schedules(self._engine, self._tasks, self._follow_wall, self._log)
+            runner = Runner(self._engine, self._tasks, self._follow_wall, self._log)
+            self.opened = Schedules(runner)
         return self.opened
 
     def begin(

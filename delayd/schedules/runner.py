@@ -70,16 +70,15 @@ class Runner:
     def __init__(
         self,
         engine: Engine,
-        book: Book,
         tasks: BackgroundTasks,
         follow_wall: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
         """Take over what is due and what ends; `follow_wall` looks at the wall clock."""
-        self._engine = engine
-        self._book = book
+        self.engine = engine
+        self.book = Book(engine)
         self._tasks = tasks
-        self._follow_wall = follow_wall
+        self.follow_wall = follow_wall
         self._log = log
         self.tzdata = tzdata_version()
         """The version of the time zones by which runs are planned."""
@@ -94,7 +93,7 @@ class Runner:
     @property
     def wall_ms(self) -> int:
         """The wall clock, rounded down, by the time that was played."""
-        store = self._engine.store
+        store = self.engine.store
         return store.time_ms + store.wall_times.offset_ms
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
@@ -119,31 +118,31 @@ class Runner:
 
     def wake(self) -> None:
         """Look at what is due, as soon as this turn or the next is at it."""
-        self._engine.remind(self._reminder, self._engine.store.time_ms)
+        self.engine.remind(self._reminder, self.engine.store.time_ms)
 
     def _ring(self, now_ms: RequestMs) -> None:
-        if self._engine.draining:
-            self._engine.remind(self._reminder, now_ms + SCHEDULE_RETRY_MS)
+        if self.engine.draining:
+            self.engine.remind(self._reminder, now_ms + SCHEDULE_RETRY_MS)
             return
-        self._follow_wall()
+        self.follow_wall()
         try:
             self._hear_ends(now_ms)
             has_more = self._run_some(now_ms)
         except OutOfSpace:
-            self._engine.remind(self._reminder, now_ms + SCHEDULE_RETRY_MS)
+            self.engine.remind(self._reminder, now_ms + SCHEDULE_RETRY_MS)
         else:
             if has_more:
                 self.wake()
 
     def _run_some(self, now_ms: RequestMs) -> bool:
         """Run some of the schedules that are due; tell whether there are more."""
-        topic = self._engine.store.topics.by_name.get(SCHEDULES_TOPIC)
+        topic = self.engine.store.topics.by_name.get(SCHEDULES_TOPIC)
         if topic is None:
             return False
         for _ in range(SCHEDULE_SLICE_RUNS):
             if not topic.queues.ready.count:
                 return False
-            with self._engine.one_item():
+            with self.engine.one_item():
                 self._run(job_id_of(topic.queues.ready.head()), now_ms)
         return bool(topic.queues.ready.count)
 
@@ -152,10 +151,10 @@ class Runner:
     def _run(self, job_id: int, now_ms: RequestMs) -> None:
         """Make the next run of a schedule that is due, and plan the one after it; `OutOfSpace`."""
         try:
-            schedule = self._book.schedule_of(job_id)
+            schedule = self.book.schedule_of(job_id)
         except ValueError:
-            with as_daemon(self._engine):  # put by a client when that was no topic of ours
-                bury_waiting(self._engine, job_id, now_ms, error="this is no schedule")
+            with as_daemon(self.engine):  # put by a client when that was no topic of ours
+                bury_waiting(self.engine, job_id, now_ms, error="this is no schedule")
             return
         progress = schedule.progress
         wall_ms = self.wall_ms - schedule.put_off_ms
@@ -165,11 +164,11 @@ class Runner:
                 self._make_next(schedule, wall_ms, now_ms)
             except ScheduleInvalid as refusal:
                 self._end_for(schedule, refusal)
-        self._book.keep(schedule, now_ms)
+        self.book.keep(schedule, now_ms)
 
     def _require_space(self, schedule: Schedule) -> None:
         """See that the job of a run and the schedule can both be written down; `OutOfSpace`."""
-        engine = self._engine
+        engine = self.engine
         record = engine.store.jobs.get(schedule.job_id)
         assert record is not None
         engine.log_space.require_for_put(2 * len(schedule.body) + len(record) + _HEAD_BYTES)
@@ -259,7 +258,7 @@ class Runner:
         self, schedule: Schedule, nominal_ms: int, now_ms: RequestMs
     ) -> tuple[int, Outcome]:
         """Put the job of a run, unless it is there; return its id. Raises what a put raises."""
-        engine, definition = self._engine, schedule.definition
+        engine, definition = self.engine, schedule.definition
         topic = engine.store.topic(definition.topic)
         ttr_ms = default_ttr_ms(topic) if definition.ttr_ms is None else definition.ttr_ms
         try:
@@ -286,7 +285,7 @@ class Runner:
 
         Moved to another topic, because its attempts were exhausted, it has lost its key.
         """
-        engine, progress = self._engine, schedule.progress
+        engine, progress = self.engine, schedule.progress
         try:
             record, state = caught_up(engine, progress.run_id, RequestMs(engine.store.time_ms))
         except JobNotFound:
@@ -299,14 +298,14 @@ class Runner:
     def _watch(self, schedule: Schedule) -> None:
         """Have the end of the last run told."""
         job_id = schedule.progress.run_id
-        if self._engine.store.jobs.get(job_id) is not None:
-            self._engine.store.ends.wanted.add(job_id)
+        if self.engine.store.jobs.get(job_id) is not None:
+            self.engine.store.ends.wanted.add(job_id)
             self._runs[job_id] = schedule.name
 
     def forget(self, schedule: Schedule) -> None:
         """Have the end of the last run told no more."""
         self._runs.pop(schedule.progress.run_id, None)
-        self._engine.store.ends.wanted.discard(schedule.progress.run_id)
+        self.engine.store.ends.wanted.discard(schedule.progress.run_id)
 
     def _note_end(self, job_id: int, end: JobEnd) -> None:
         name = self._runs.get(job_id)
@@ -317,15 +316,15 @@ class Runner:
             self.wake()
 
     def _outcome(self, name: str, outcome: str) -> None:
-        if (entry := self._book.index.get(name)) is not None:
+        if (entry := self.book.index.get(name)) is not None:
             entry.outcome = outcome
 
     def _hear_ends(self, now_ms: RequestMs) -> None:
         """Look at the runs that have ended; put those that have waited for it. `OutOfSpace`."""
         while self._ended:
             name, job_id, end = self._ended[0]
-            if name in self._book.index:
-                schedule = self._book.load(name)
+            if name in self.book.index:
+                schedule = self.book.load(name)
                 if schedule.progress.run_id == job_id:
                     if end is not None:
                         self._outcome(name, end.value)
@@ -343,10 +342,10 @@ class Runner:
         self._require_space(schedule)
         self._give_up_queued(schedule)
         nominal_ms, progress.queued_ms = progress.queued_ms, 0
-        with self._engine.one_item():
+        with self.engine.one_item():
             if nominal_ms:
                 self._put(schedule, nominal_ms, now_ms)
-            self._book.keep(schedule, now_ms)
+            self.book.keep(schedule, now_ms)
 
     def _give_up_queued(self, schedule: Schedule) -> None:
         """Let the run that waits be skipped at the limit, and missed when its window is over."""
@@ -365,8 +364,8 @@ class Runner:
 
     def wall_stepped(self, step_ms: int) -> None:
         """Plan all schedules anew if the wall clock was set back: runs may come again before."""
-        if step_ms <= -SCHEDULE_STEP_MS and self._book.index:
-            self.plan_anew([*self._book.index])
+        if step_ms <= -SCHEDULE_STEP_MS and self.book.index:
+            self.plan_anew([*self.book.index])
 
     def plan_anew(self, names: Sequence[str]) -> None:
         """Plan these schedules anew, in slices."""
@@ -374,9 +373,9 @@ class Runner:
 
     def plan_one_anew(self, name: str, now_ms: RequestMs) -> None:
         """Plan a schedule by the clock and the time zones of now; `OutOfSpace`."""
-        if name not in self._book.index:
+        if name not in self.book.index:
             return
-        schedule = self._book.load(name)
+        schedule = self.book.load(name)
         progress = schedule.progress
         if progress.is_paused:
             return
@@ -387,7 +386,7 @@ class Runner:
         except ScheduleInvalid as refusal:
             self._end_for(schedule, refusal)
         if (progress.planned_ms, progress.tzdata) != former:
-            self._book.keep(schedule, now_ms)
+            self.book.keep(schedule, now_ms)
             self.wake()
 
 

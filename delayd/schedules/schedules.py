@@ -8,11 +8,11 @@ Who may do what is asked by the front ends: it goes by the topic of the schedule
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, final
 
-from delayd.core.background_tasks import BackgroundTasks
-from delayd.core.engine import Engine
+import msgspec
+
 from delayd.core.errors import (
     BodyTooBig,
     Refusal,
@@ -36,7 +36,7 @@ from delayd.limits import (
     WALL_MS_MAX,
 )
 from delayd.moments import moment_text
-from delayd.schedules.book import Book, Schedule
+from delayd.schedules.book import Schedule
 from delayd.schedules.definition import Definition, checked_schedule_name
 from delayd.schedules.progress import NEVER, RunProgress
 from delayd.schedules.runner import REFUSED, Runner, run_key
@@ -78,18 +78,10 @@ class Configured(NamedTuple):
 class Schedules:
     """The schedules of one daemon."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        tasks: BackgroundTasks,
-        follow_wall: Callable[[], None],
-        log: Callable[[str], None],
-    ) -> None:
-        """Go on with the schedules in the log; `follow_wall` looks at the wall clock."""
-        self._engine = engine
-        self._follow_wall = follow_wall
-        self.book = Book(engine)
-        self.runner = Runner(engine, self.book, tasks, follow_wall, log)
+    def __init__(self, runner: Runner) -> None:
+        """Go on with the schedules in the log."""
+        self.runner = runner
+        self.book = runner.book
         kept = self.book.read()
         self._configured = {each.name for each in kept if each.progress.is_configured}
         """Those of the configuration; without this a start would read all schedules twice."""
@@ -113,7 +105,7 @@ class Schedules:
         """
         checked_schedule_name(name)
         self._vet(definition, body)
-        self._follow_wall()
+        self.runner.follow_wall()
         wall_ms = self.runner.wall_ms
         if name in self.book.index:
             schedule = self.book.load(name)
@@ -185,9 +177,9 @@ class Schedules:
         schedule = self.book.load(name)
         if schedule.has_had_all():
             raise ScheduleOver(name)
-        self._follow_wall()
+        self.runner.follow_wall()
         nominal_ms = self.runner.wall_ms
-        with self._engine.one_item():
+        with self.runner.engine.one_item():
             job_id, outcome = self.runner.put_job(schedule, nominal_ms, now_ms)
             if outcome is Outcome.CREATED:
                 self.runner.note_run(schedule, job_id, nominal_ms)
@@ -225,7 +217,7 @@ class Schedules:
 
     def _vet(self, definition: Definition, body: bytes) -> None:
         """Refuse what every run would be refused for."""
-        engine = self._engine
+        engine = self.runner.engine
         if len(body) > engine.body_bytes_max:
             raise BodyTooBig(len(body), engine.body_bytes_max)
         if definition.target is not None:
@@ -270,7 +262,7 @@ class Schedules:
 
     def _end(self, schedule: Schedule) -> str:
         """Return how the last run has ended of which no end was told: before a restart."""
-        is_there = self._engine.store.jobs.get(schedule.progress.run_id) is not None
+        is_there = self.runner.engine.store.jobs.get(schedule.progress.run_id) is not None
         return "dead" if is_there else "ended"
 
     def error_of_last(self, schedule: Schedule) -> str:
@@ -278,7 +270,7 @@ class Schedules:
         progress = schedule.progress
         if progress.outcome != JobEnd.DEAD.value:
             return progress.error
-        record = self._engine.store.jobs.get(progress.run_id)
+        record = self.runner.engine.store.jobs.get(progress.run_id)
         note = None if record is None else note_of(record)
         return "" if note is None else note.error.partition("\n")[0]
 
@@ -305,7 +297,7 @@ class Schedules:
 
     def preview(self, name: str, definition: Definition, count: int) -> list[int]:
         """Return when the runs would be due of a schedule that is made now, or changed."""
-        self._follow_wall()
+        self.runner.follow_wall()
         put_off_ms = 0
         if name in self.book.index:
             schedule = self.book.load(name)
@@ -323,7 +315,7 @@ class Schedules:
         """
         schedule = self.book.load(name)
         definition, recurrence = schedule.definition, schedule.recurrence()
-        self._follow_wall()
+        self.runner.follow_wall()
         if until_ms is None:
             until_ms = self.runner.wall_ms
         if definition.every_ms is not None and definition.start_ms is None:
@@ -353,30 +345,27 @@ def _why_over(schedule: Schedule, wall_ms: int) -> Wrong:
 
 
 @final
-class Backfill:
+class Backfill(msgspec.Struct, eq=False):
     """Runs of a past range, put in slices; a refusal ends it."""
 
-    def __init__(self, schedules: Schedules, name: str, nominal: list[int]) -> None:
-        self._schedules = schedules
-        self._name = name
-        self._nominal = nominal
-        self._done = 0
-        self.put = 0
-        """Jobs that were put."""
-        self.kept = 0
-        """Runs whose job was there."""
-        self.refusal: Refusal | None = None
+    schedules: Schedules
+    name: str
+    nominal: list[int]
+    put: int = 0
+    """Jobs that were put."""
+    kept: int = 0
+    """Runs whose job was there."""
+    refusal: Refusal | None = None
 
     def step(self, budget: int, now_ms: RequestMs) -> bool:
         """Put some more; tell whether those were the last."""
         try:
-            schedule = self._schedules.book.load(self._name)
+            schedule = self.schedules.book.load(self.name)
             for _ in range(1 + budget // PASS_ACTION_COST):
-                if self._done == len(self._nominal):
+                if self.put + self.kept == len(self.nominal):
                     return True
-                nominal_ms = self._nominal[self._done]
-                _, outcome = self._schedules.runner.put_job(schedule, nominal_ms, now_ms)
-                self._done += 1
+                nominal_ms = self.nominal[self.put + self.kept]
+                _, outcome = self.schedules.runner.put_job(schedule, nominal_ms, now_ms)
                 if outcome is Outcome.CREATED:
                     self.put += 1
                 else:

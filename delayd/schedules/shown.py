@@ -129,64 +129,55 @@ def shown_runs(
 
 
 @final
-class SchedulePage:
+class SchedulePage(msgspec.Struct, eq=False):
     """Looks for one page of schedules, by name; a background task (`core.background_tasks`)."""
 
-    def __init__(
-        self,
-        schedules: Schedules,
-        may_see: Callable[[str], bool],
-        is_admin: Callable[[str], bool],
-        *,
-        limit: int,
-        topic: str = "",
-        prefix: str = "",
-        after: str = "",
-        cost: int = 1,
-    ) -> None:
-        """Begin after the name `after`; of a `topic` alone, if there is one.
+    schedules: Schedules
+    may_see: Callable[[str], bool]
+    """Tells whether schedules of a topic are shown to the client."""
+    is_admin: Callable[[str], bool]
+    """Tells whether they are shown with secrets."""
+    limit: int
+    topic: str = ""
+    """Only those that put jobs there; empty: all."""
+    prefix: str = ""
+    after: str = ""
+    """The name of the last one that was looked at."""
+    cost: int = 1
+    """As long as to look at so many names takes it to tell whether one is shown."""
+    last: str = ""
+    """The name of the last one that is shown: no client learns another from the page."""
+    size: int = 0
+    found: list[msgspec.Raw] = []
+    has_more: bool = False
 
-        Schedules are shown whose topics the client `may_see`, with secrets where it `is_admin`; to
-        tell that takes as long as to look at `cost` names.
-        """
-        self._schedules = schedules
-        self._may_see = may_see
-        self._is_admin = is_admin
-        self._limit = limit
-        self._topic = topic
-        self._prefix = prefix
-        self._behind = after
-        self._cost = cost
-        self._last = after
-        """The name of the last one that is shown: no client learns another from the page."""
-        self._bytes = 0
-        self._found: list[msgspec.Raw] = []
-        self._after: str | None = None
+    def __post_init__(self) -> None:
+        self.last = self.after
 
     @property
     def page(self) -> dict[str, Any]:
         """What was found, and the name after which the next page begins; None: that was all."""
-        return {"schedules": self._found, "after": self._after}
+        return {"schedules": self.found, "after": self.last if self.has_more else None}
 
     def step(self, budget: int, _now_ms: RequestMs) -> bool:
         """Look at so many more names, or show fewer; tell whether the page is full, or the last."""
-        for name, topic in self._schedules.names_after(self._behind, self._prefix):
+        for name, topic in self.schedules.names_after(self.after, self.prefix):
             if budget <= 0:
                 return False
-            budget -= self._cost
-            if (not self._topic or topic == self._topic) and self._may_see(topic):
-                if len(self._found) == self._limit or self._bytes > HTTP_PAGE_BYTES_MAX:
-                    self._after = self._last
+            budget -= self.cost
+            if (not self.topic or topic == self.topic) and self.may_see(topic):
+                if len(self.found) == self.limit or self.size > HTTP_PAGE_BYTES_MAX:
+                    self.has_more = True
                     return True
                 budget -= _SHOWN_COST
                 self._show(name, topic)
-            self._behind = name
+            self.after = name
         return True
 
     def _show(self, name: str, topic: str) -> None:
-        schedule = self._schedules.load(name)
-        sees_secrets = self._is_admin(topic)
-        text = as_json(shown_schedule(self._schedules, schedule, sees_secrets=sees_secrets))
-        self._found.append(msgspec.Raw(text))
-        self._last = name
-        self._bytes += len(text)
+        schedule = self.schedules.load(name)
+        sees_secrets = self.is_admin(topic)
+        text = as_json(shown_schedule(self.schedules, schedule, sees_secrets=sees_secrets))
+        self.found.append(msgspec.Raw(text))
+        self.last = name
+        self.size += len(text)

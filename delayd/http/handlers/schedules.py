@@ -10,7 +10,7 @@ are answered no more than what they changed.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from delayd.access.authorize import Right, denial_of, taken_by_others, to_schedule
+from delayd.access.authorize import denial_of, taken_by_others, to_schedule
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.core.errors import ScheduleNotFound
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from delayd.schedules.schedules import Change
 
 
-def _rights(scope: Scope, definition: Definition) -> list[Right]:
-    return to_schedule(scope, definition.topic, with_target=definition.url is not None)
-
-
 def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> "Schedule":
     """Return the schedule of that name, or of the path's.
 
@@ -47,7 +43,7 @@ def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> 
     schedule = call.api.schedules().load(name)
     if principal is EVERYBODY:
         return schedule
-    rights = _rights(call.scope or Scope.PUT, schedule.definition)
+    rights = to_schedule(call.scope or Scope.PUT, schedule.definition)
     if (denial := denial_of(principal, *rights, hides=True)) is not None:
         if denial.is_hidden:
             raise hidden or ScheduleNotFound(name)
@@ -92,7 +88,7 @@ async def set_schedule(call: Call) -> Reply:
     """Make the schedule, or give it this definition."""
     name, schedules = call.names["name"], call.api.schedules()
     definition, body = Definition.from_json(call.data)
-    call.allow_all(*_rights(Scope.PUT, definition))
+    call.allow_all(*to_schedule(Scope.PUT, definition))
     if name in schedules.book.index:
         _allowed(call, hidden=Forbidden(taken_by_others(name)))
     _, change = schedules.set(name, definition, body, call.api.now_ms())
