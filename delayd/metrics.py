@@ -19,7 +19,7 @@ import platform
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, GroupFull
@@ -37,6 +37,9 @@ from delayd.limits import (
     TOTALS_STEP_TOPICS,
 )
 from delayd.log import LogOwnership
+
+if TYPE_CHECKING:
+    from delayd.http.request_counters import RequestCounters
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -188,18 +191,6 @@ class SchedulesFigures(NamedTuple):
     """The schedules that are shown by name, read one after the other."""
 
 
-class CallFigures(Protocol):
-    """What was counted of one call over HTTP."""
-
-    @property
-    def by_status(self) -> Mapping[int, int]:
-        """How many were answered with that."""
-
-    @property
-    def took_ns(self) -> Histogram:
-        """How long the answers took."""
-
-
 class Sources(NamedTuple):
     """Sources of the figures that are not the engine's, read at each scrape."""
 
@@ -210,7 +201,7 @@ class Sources(NamedTuple):
     connections: Callable[[], Mapping[str, int]]  # front end → open connections
     watchdog_repairs: Callable[[], int]
     push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
-    requests: Callable[[], Mapping[str, CallFigures]] = dict  # by the name of the call
+    requests: "Callable[[], Mapping[str, RequestCounters]]" = dict  # by the name of the call
     ownership: Callable[[], LogOwnership | None] = lambda: None  # None: the log is in files
     schedules: Callable[[], SchedulesFigures | None] = lambda: None  # None: there were none yet
 
@@ -290,7 +281,7 @@ def _buckets(
     return "".join(lines)
 
 
-def request_families(requests: Mapping[str, CallFigures]) -> Iterator[str]:
+def request_families(requests: "Mapping[str, RequestCounters]") -> Iterator[str]:
     """Yield what was answered over HTTP, of the calls that were used."""
     used = {name: figures for name, figures in requests.items() if figures.by_status}
     lines = [

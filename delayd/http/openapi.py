@@ -64,14 +64,6 @@ _OF_BODIES: Final = (
     *(problems.NotJson, problems.RequestInvalid),
     *(problems.MediaTypeWrong, problems.BodyTooLong),
 )
-_SECTIONS: Final[Mapping[Section, str]] = {
-    Section.PRODUCERS: "Put jobs.",
-    Section.WORKERS: "Reserve jobs, and say what became of them.",
-    Section.JOBS: "Look at jobs and change them, one or many.",
-    Section.TOPICS: "Look at topics, and set what holds for their jobs.",
-    Section.SCHEDULES: "Have jobs put again and again, by a calendar or an interval.",
-    Section.DAEMON: "Figures, health and the clock of the daemon.",
-}
 _ABOUT: Final = """\
 delayd keeps jobs safe until their time and then hands them to workers.
 
@@ -104,9 +96,7 @@ def document(routes: Sequence[Route]) -> Schema:
             }
         ],
         "security": [{"token": []}, {}],
-        "tags": [
-            {"name": section.value, "description": about} for section, about in _SECTIONS.items()
-        ],
+        "tags": [{"name": section.heading, "description": section.about} for section in Section],
         "paths": paths,
         "components": {
             "schemas": _schemas(routes),
@@ -198,7 +188,7 @@ def _operation(route: Route) -> Schema:
         about += f"\n\nScope: `{route.scope.value}`."
     operation: Schema = {
         "operationId": route.name,
-        "tags": [route.section.value],
+        "tags": [route.section.heading],
         "summary": route.summary,
         "description": about.strip(),
         "parameters": [*_parameters(route)],

@@ -36,14 +36,18 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Section(enum.Enum):
-    """The users of calls; the values are headings."""
+    """The users of calls: a heading, and what their calls are for."""
 
-    PRODUCERS = "Producers"
-    WORKERS = "Workers"
-    JOBS = "Jobs"
-    TOPICS = "Topics"
-    SCHEDULES = "Schedules"
-    DAEMON = "Daemon"
+    PRODUCERS = "Producers", "Put jobs."
+    WORKERS = "Workers", "Reserve jobs, and say what became of them."
+    JOBS = "Jobs", "Look at jobs and change them, one or many."
+    TOPICS = "Topics", "Look at topics, and set what holds for their jobs."
+    SCHEDULES = "Schedules", "Have jobs put again and again, by a calendar or an interval."
+    DAEMON = "Daemon", "Figures, health and the clock of the daemon."
+
+    def __init__(self, heading: str, about: str) -> None:
+        self.heading = heading
+        self.about = about
 
 
 class Response(NamedTuple):
