@@ -54,6 +54,7 @@ if delayd time stands still. A host may also be a sink, or another topic.
 """
 
 import enum
+from dataclasses import dataclass, field
 
 from delayd.limits import (
     BREAKER_FAILURES,
@@ -74,22 +75,20 @@ class BreakerState(enum.IntEnum):
     """A probe is under way."""
 
 
+@dataclass(slots=True, eq=False)
 class Breaker:
     """Counts failures in a row, and decides when the next attempt may begin."""
 
-    __slots__ = ("_open_ms", "_opened_ms", "failed_ms", "failures", "opens_again_ms", "state")
-
-    def __init__(self) -> None:
-        self.state = BreakerState.CLOSED
-        self.failures = 0
-        """How many in a row."""
-        self.opens_again_ms = 0
-        """When a probe may begin, while it is open."""
-        self.failed_ms = 0
-        """When it opened for the last time, also after a probe."""
-        self._open_ms = 0
-        self._opened_ms = 0
-        """When it opened, after it was closed."""
+    state: BreakerState = BreakerState.CLOSED
+    failures: int = 0
+    """How many in a row."""
+    opens_again_ms: int = 0
+    """When a probe may begin, while it is open."""
+    failed_ms: int = 0
+    """When it opened for the last time, also after a probe."""
+    _open_ms: int = 0
+    _opened_ms: int = 0
+    """When it opened, after it was closed."""
 
     def may_begin(self, now_ms: int) -> bool:
         """Tell whether an attempt may begin."""
@@ -152,19 +151,17 @@ class Probe(enum.IntEnum):
     """Of a topic that has not failed at this host, while others have."""
 
 
+@dataclass(slots=True, eq=False)
 class HostBreaker:
     """The state of one host by the attempts of all topics."""
 
-    __slots__ = ("_first_ms", "alive_ms", "breaker", "firsts")
-
-    def __init__(self) -> None:
-        self.breaker = Breaker()
-        self.firsts = 0
-        """First probes that are under way."""
-        self._first_ms = 0
-        """When the last of them began."""
-        self.alive_ms = -1
-        """When the last doubt ended."""
+    breaker: Breaker = field(default_factory=Breaker)
+    firsts: int = 0
+    """First probes that are under way."""
+    _first_ms: int = 0
+    """When the last of them began."""
+    alive_ms: int = -1
+    """When the last doubt ended."""
 
     @property
     def is_in_doubt(self) -> bool:
@@ -195,16 +192,14 @@ class HostBreaker:
         self.breaker.succeed()
 
 
+@dataclass(slots=True, eq=False)
 class TopicBreaker:
     """The state of one topic at one host, and when its next attempt may begin."""
 
-    __slots__ = ("breaker", "has_first", "host")
-
-    def __init__(self, host: HostBreaker) -> None:
-        self.host = host
-        self.breaker = Breaker()
-        self.has_first = False
-        """Its first probe is under way."""
+    host: HostBreaker
+    breaker: Breaker = field(default_factory=Breaker)
+    has_first: bool = False
+    """Its first probe is under way."""
 
     @property
     def state(self) -> BreakerState:

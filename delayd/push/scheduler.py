@@ -107,21 +107,19 @@ class _Host:
     """When one of them may begin; None: no alarm is set."""
 
 
+@dataclass(slots=True, eq=False)
 class _Route:
     """One topic at one host."""
 
-    __slots__ = ("alarm_ms", "breaker", "host", "parked", "topic", "uses")
-
-    def __init__(self, host: _Host, topic: str) -> None:
-        self.host = host
-        self.topic = topic
-        self.breaker = TopicBreaker(host.breaker)
-        self.uses = 0
-        """Lanes with jobs for it, and calls under way."""
-        self.parked: list[_LaneEntry] = []
-        """Lanes that wait for its own breaker; two at most."""
-        self.alarm_ms: int | None = None
-        """When its breaker allows a probe; None: no alarm is set."""
+    host: _Host
+    topic: str
+    breaker: TopicBreaker
+    uses: int = 0
+    """Lanes with jobs for it, and calls under way."""
+    parked: "list[_LaneEntry]" = field(default_factory=list)
+    """Lanes that wait for its own breaker; two at most."""
+    alarm_ms: int | None = None
+    """When its breaker allows a probe; None: no alarm is set."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -483,7 +481,7 @@ class Scheduler:
             host = self._hosts.get(host_name)
             if host is None:
                 host = self._hosts[host_name] = _Host(host_name)
-            route = self._routes[key] = _Route(host, topic)
+            route = self._routes[key] = _Route(host, topic, TopicBreaker(host.breaker))
             host.routes += 1
             self.breakers[BreakerState.CLOSED] += 1
         if route is entry.route:
