@@ -12,14 +12,11 @@ Denial(lack='the token lacks the scope webhook', is_hidden=False)
 True
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
 from delayd.core.policy import Policy
-
-if TYPE_CHECKING:
-    from delayd.schedules.definition import Definition
 
 
 class Right(NamedTuple):
@@ -68,14 +65,14 @@ def to_put_instead(topic: str) -> Right:
     return Right(Scope.DELETE, topic)
 
 
-def to_schedule(scope: Scope, definition: "Definition") -> list[Right]:
+def to_schedule(scope: Scope, topic: str, url: str | None) -> list[Right]:
     """Return the rights for looking at a schedule (`peek`), or for making, changing or running it.
 
     Those are the rights for putting the jobs of its runs.
     """
     if scope is Scope.PEEK:
-        return [Right(scope, definition.topic)]
-    return to_put(definition.topic, with_target=definition.url is not None)
+        return [Right(scope, topic)]
+    return to_put(topic, with_target=url is not None)
 
 
 def taken_by_others(name: str) -> str:

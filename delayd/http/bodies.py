@@ -151,13 +151,13 @@ class BodyReader:
             return await self._read_one(self._one, data, "", new_hints(), slices)
         try:
             array = self._list_in(data)
-            await _rest_if_over(slices)
+            await slices.rest_if_over()
             if array is None:
                 return await self._read_one(self._one, data, "", new_hints(), slices)
             texts = _items_of(array, self._list)
-            await _rest_if_over(slices)
+            await slices.rest_if_over()
             errors = self._errors_beside(data, array, self._list)
-            await _rest_if_over(slices)
+            await slices.rest_if_over()
         except msgspec.ValidationError:
             raise RequestInvalid([FieldError("", "must be an object")]) from None
         except (ValueError, RecursionError) as error:
@@ -207,7 +207,7 @@ class BodyReader:
             raise BodyTooLong(self._json_bytes_max)
         if len(text) > HTTP_FIELDS_BYTES_MAX:
             reader.check_fields(text, where)
-            await _rest_if_over(slices)
+            await slices.rest_if_over()
         return reader.read(text, where, hints)
 
     async def _read_items(
@@ -221,7 +221,7 @@ class BodyReader:
         for where, text in items:
             if unseen_bytes > HTTP_STEP_BYTES:
                 unseen_bytes = 0
-                await _rest_if_over(slices)
+                await slices.rest_if_over()
             unseen_bytes += len(text)
             if not where:
                 continue
@@ -244,11 +244,6 @@ class BodyReader:
         lister: Any = (self._batch or self._one).kind
         whole: Form = lister(**{self._list.name: forms})
         return whole
-
-
-async def _rest_if_over(slices: Slices) -> None:
-    if slices.is_over:
-        await slices.rest()
 
 
 def _items_of(array: memoryview, field: ListField) -> list[bytes]:

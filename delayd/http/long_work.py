@@ -107,6 +107,11 @@ class Slices:
         """Whether this slice is over: then `rest`."""
         return self._time.is_over
 
+    async def rest_if_over(self) -> None:
+        """Let other clients have their turns if this slice is over."""
+        if self._time.is_over:
+            await self.rest()
+
     async def rest(self) -> None:
         """Let other clients have their turns."""
         self._end()

@@ -37,7 +37,7 @@ def denial_of(client: LineConnection, scope: Scope, name: str) -> Denial | None:
         definition = client.context.schedules().book.load(name).definition
     except ScheduleNotFound:
         return None
-    return client.denial_of(*to_schedule(scope, definition), hides=True)
+    return client.denial_of(*to_schedule(scope, definition.topic, definition.url), hides=True)
 
 
 # --- Changes -------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def _put(client: LineConnection, args: tuple[str, int], _now_ms: RequestMs) -> b
 
     def set_it(text: bytes, now_ms: RequestMs) -> bytes:
         definition, body = Definition.from_json(text)
-        denial = client.denial_of(*to_schedule(Scope.PUT, definition))
+        denial = client.denial_of(*to_schedule(Scope.PUT, definition.topic, definition.url))
         if (denial := denial or denial_of(client, Scope.PUT, name)) is not None:
             lack = taken_by_others(name) if denial.is_hidden else denial.lack
             return client.refuse(replies.forbidden(lack))

@@ -138,12 +138,9 @@ class AmqpSink:
         self,
         server: ServerOptions,
         connect: Callable[[], Awaitable[AbstractConnection]],
-        streams: _Streams | None = None,
+        streams: _Streams,
     ) -> None:
-        """Call `connect` at the first job, and whenever the connection is lost.
-
-        `streams` are those of `connect`, if they have a bound.
-        """
+        """Call `connect`, which uses the `streams`, at the first job and after each loss."""
         self._server: Final = server
         self._connect: Final = connect
         self._exchange: Final[str] = server.values.get("exchange", "")
@@ -183,8 +180,7 @@ class AmqpSink:
         """Close the connection."""
         if self._opening is not None:
             await _end(self._opening)
-        if self._streams is not None:
-            self._streams.abort()
+        self._streams.abort()
 
     @contextlib.contextmanager
     def _under_way(self, job: DueJob) -> Iterator[None]:
@@ -198,8 +194,7 @@ class AmqpSink:
 
     def _note_under_way(self, more_bytes: int) -> None:
         self._under_way_bytes += more_bytes
-        if self._streams is not None:
-            self._streams.allow(self._under_way_bytes)
+        self._streams.allow(self._under_way_bytes)
 
     def _failed(self, reason: str, *, is_outage: bool = True) -> AttemptEnd:
         error = f"AMQP at {self._server.url}: {reason}"

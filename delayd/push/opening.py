@@ -252,10 +252,10 @@ class Deliveries:
         self._push = push
         self._config = config
         self._engine = engine
-        self._clock = clock
-        self._log = log
         self._loop = loop
-        self._identity = identity
+        self._sender_of: Callable[[PushTurns], PushSender] = lambda turns: push.sender(
+            engine, turns, clock, log, identity
+        )
         self._importer: threading.Thread | None = None
         self._is_asked = self._is_stopping = False
         self.sender: PushSender | None = None
@@ -277,8 +277,7 @@ class Deliveries:
 
     def open(self, turns: "PushTurns") -> None:
         """Deliver due jobs, in the loop of asyncio that is running."""
-        identity = self._identity
-        self.sender = self._push.sender(self._engine, turns, self._clock, self._log, identity)
+        self.sender = self._sender_of(turns)
 
     def on_push(self, now_ms: "RequestMs") -> None:
         """Deliver jobs that have become ready; in a turn, or between two."""

@@ -123,8 +123,6 @@ def try_url(
     wall_ms: int,
     timeout_ms: int,
     topic: str = TOPIC,
-    look_up_host: LookUp = look_up,
-    elapsed_ns: Callable[[], int] = monotonic_ns,
 ) -> Trial:
     """Call the target's url once, from a process that has no loop of its own."""
     job = DueJob(
@@ -144,7 +142,7 @@ def try_url(
         allowed = rules.vet_url(target.url)
     except ValueError as error:
         return Trial("", str(error))
-    return asyncio.run(_tried(job, allowed, rules, webhook, look_up_host, elapsed_ns))
+    return asyncio.run(_tried(job, allowed, rules, webhook, look_up, monotonic_ns))
 
 
 async def _tried(

@@ -60,8 +60,7 @@ async def stats(call: Call) -> Reply:
     scan = TotalsScan(api.engine.store)
     async with api.slices() as slices:
         while not scan.step(TOTALS_STEP_TOPICS):
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
     now_ms = api.now_ms()
     answer = stats_answer(
         api.reports.beside_jobs(now_ms),
@@ -83,8 +82,7 @@ async def history(call: Call) -> Reply:
     minutes = []
     async with api.slices(len(finished)) as slices:
         for minute in finished:
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             minutes.append(minute_answer(minute, api.wall_ms(0)))
     start_ms = api.engine.store.counters.history.start_ms
     answer = answer_forms.HistoryAnswer(

@@ -84,8 +84,7 @@ async def find_key(call: Call) -> Reply:
     jobs = []
     async with api.slices(len(search.found)) as slices:
         for name, row in search.found:
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             found = answer_forms.FoundJobAnswer(**_members(row, offset_ms), topic=name)
             _add_further(found, row, offset_ms, sees_all=call.is_admin(name))
             jobs.append(found)
@@ -154,8 +153,7 @@ async def _rows(
     total_bytes = 0
     async with call.api.slices(len(rows)) as slices:
         for number, row in enumerate(rows):
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             job = answer_forms.PageJobAnswer(**_members(row, offset_ms))
             row_bytes = _add_further(job, row, offset_ms, sees_all=sees_all)
             body = b""

@@ -43,7 +43,9 @@ def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> 
     schedule = call.api.schedules().load(name)
     if principal is EVERYBODY:
         return schedule
-    rights = to_schedule(call.scope or Scope.PUT, schedule.definition)
+    rights = to_schedule(
+        call.scope or Scope.PUT, schedule.definition.topic, schedule.definition.url
+    )
     if (denial := denial_of(principal, *rights, hides=True)) is not None:
         if denial.is_hidden:
             raise hidden or ScheduleNotFound(name)
@@ -88,7 +90,7 @@ async def set_schedule(call: Call) -> Reply:
     """Make the schedule, or give it this definition."""
     name, schedules = call.names["name"], call.api.schedules()
     definition, body = Definition.from_json(call.data)
-    call.allow_all(*to_schedule(Scope.PUT, definition))
+    call.allow_all(*to_schedule(Scope.PUT, definition.topic, definition.url))
     if name in schedules.book.index:
         _allowed(call, hidden=Forbidden(taken_by_others(name)))
     _, change = schedules.set(name, definition, body, call.api.now_ms())

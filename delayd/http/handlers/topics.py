@@ -60,8 +60,7 @@ async def page_of_names(
     step = max(1, min(HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US // (1 + principal.cost_us)))
     async with call.api.slices() as slices:
         for start in range(0, len(names), step):
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             for name in names[start : start + step]:
                 if name > after and (sees_all or principal.may(scope, name)):
                     topic = topics.get(name)
@@ -84,8 +83,7 @@ async def list_topics(call: Call) -> Reply:
     shown = []
     async with api.slices(len(names)) as slices:
         for name in names:
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             topic = api.engine.store.topics.by_name.get(name)
             if topic is not None:
                 shown.append(counts_of(api, topic))
@@ -204,8 +202,7 @@ async def list_groups(call: Call) -> Reply:
     now_ms, shown = api.now_ms(), []
     async with api.slices(len(work.rows)) as slices:
         for row in work.rows:
-            if slices.is_over:
-                await slices.rest()
+            await slices.rest_if_over()
             shown.append(_group_answer(api, row, now_ms))
         return reply(
             200, answer_forms.GroupPageAnswer(groups=shown, count=work.count, after=work.after)
