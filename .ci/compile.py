@@ -24,7 +24,7 @@ from typing import Any
 
 PACKAGES = ("core", "line", "journal")
 OF_HTTP = (
-    *("admission", "api", "bodies", "long_work", "request_counters", "responses"),
+    *("admission", "api", "bodies", "long_work", "responses"),
     *("handlers/job_responses", "handlers/leases", "handlers/puts", "handlers/reserve"),
 )
 MODULES = (

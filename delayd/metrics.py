@@ -19,7 +19,7 @@ import platform
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, GroupFull
@@ -27,6 +27,7 @@ from delayd.core.stats.counters import COUNTED_APART, Operation
 from delayd.core.stats.figures import age_ms, daemon_operations, oldest_ready_ms, topic_operations
 from delayd.core.stats.histogram import Histogram, count_of, sum_ms
 from delayd.core.stats.refusals import Refusals
+from delayd.core.stats.requests import RequestCounters
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
 from delayd.limits import (
@@ -37,9 +38,6 @@ from delayd.limits import (
     TOTALS_STEP_TOPICS,
 )
 from delayd.log import LogOwnership
-
-if TYPE_CHECKING:
-    from delayd.http.request_counters import RequestCounters
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -201,7 +199,7 @@ class Sources(NamedTuple):
     connections: Callable[[], Mapping[str, int]]  # front end → open connections
     watchdog_repairs: Callable[[], int]
     push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
-    requests: "Callable[[], Mapping[str, RequestCounters]]" = dict  # by the name of the call
+    requests: Callable[[], Mapping[str, RequestCounters]] = dict  # by the name of the call
     ownership: Callable[[], LogOwnership | None] = lambda: None  # None: the log is in files
     schedules: Callable[[], SchedulesFigures | None] = lambda: None  # None: there were none yet
 
@@ -281,7 +279,7 @@ def _buckets(
     return "".join(lines)
 
 
-def request_families(requests: "Mapping[str, RequestCounters]") -> Iterator[str]:
+def request_families(requests: Mapping[str, RequestCounters]) -> Iterator[str]:
     """Yield what was answered over HTTP, of the calls that were used."""
     used = {name: figures for name, figures in requests.items() if figures.by_status}
     lines = [

@@ -22,7 +22,7 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.stats.counters import Operation
 from delayd.core.stats.histogram import Histogram, new_histogram
 from delayd.core.stats.refusals import Refusals
-from delayd.http.request_counters import RequestCounters
+from delayd.core.stats.requests import RequestCounters
 from delayd.limits import (
     BATCH_BOUNDS_RECORDS,
     HELD_BOUNDS_NS,

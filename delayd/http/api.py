@@ -30,6 +30,7 @@ from delayd.core.operations.put import find_key
 from delayd.core.operations.tick import caught_up
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
+from delayd.core.stats.requests import RequestCounters
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
@@ -45,7 +46,6 @@ from delayd.http.problems import (
     RequestInvalid,
     Unauthorized,
 )
-from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
 from delayd.http.values import Answer
 from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX

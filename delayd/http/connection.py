@@ -15,21 +15,16 @@ counted together (`http.connections`); when they are too many, clients that send
 
 Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
 
-The module does not know calls and their answers, and of other connections only what they share. Of
-aiohttp it uses the streams that its parser fills with bodies, and the base class of its protocols,
-by their public names.
+The module does not know calls and their answers, and of other connections only `Shared`. Of aiohttp
+it uses the streams that its parser fills with bodies, and the base class of its protocols, by their
+public names.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import (
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from aiohttp import hdrs, http_parser
 from aiohttp.base_protocol import BaseProtocol
@@ -37,8 +32,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.streams import StreamReader
 
 from delayd import limits
-from delayd.access.connection_limits import Peer, Rejection
+from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
+from delayd.http.bounds import Bounds
 from delayd.http.request_reader import (
     BodyBroken,
     Message,
@@ -48,11 +44,8 @@ from delayd.http.request_reader import (
     refusal_of_body,
 )
 from delayd.http.responses import HTTP_1_1, Reply, refused
-from delayd.net.deadlines import body_ms_max
+from delayd.net.deadlines import Deadlines, body_ms_max
 from delayd.net.peers import hears_nothing
-
-if TYPE_CHECKING:
-    from delayd.http.connections import HttpConnections
 
 # --- Carrying on ---------------------------------------------------------------------------------
 
@@ -116,6 +109,33 @@ class AnswerTurns(Protocol):
         """Let the event loop go on: a turn has given it something to do."""
 
 
+class Shared(Protocol):
+    """The state that all connections of a server share."""
+
+    loop: asyncio.AbstractEventLoop
+    turns: AnswerTurns
+    bounds: Bounds
+    now_ms: Callable[[], int]
+    deadlines: "Deadlines[HttpConnection]"
+    held_bytes: int
+    """Bytes of requests that have not been answered."""
+    held_bytes_max: int
+    body_grace_ms: int
+    pause_bytes: int
+    replies: dict[Rejection, bytes]
+    too_slow: bytes
+    handle: Callable[["HttpRequest"], Awaitable[Reply]]
+    on_fault: Callable[[BaseException], object]
+    note: Callable[[str], object]
+    admission: ConnectionLimits
+
+    async def next_piece(self, pieces: Iterator[bytes]) -> bytes | None:
+        """Return the next piece of an answer, None at its end: one between two turns, of all."""
+
+    def forget(self, connection: "HttpConnection") -> None:
+        """Stop counting a connection."""
+
+
 class HttpRequest:
     """One request, whose head has arrived; its body may still be arriving."""
 
@@ -171,7 +191,7 @@ class HttpConnection(BaseProtocol):
         *("__weakref__", "look_s", "peer", "task"),
     )
 
-    def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
+    def __init__(self, shared: Shared, peer: Peer) -> None:
         """Only `http.connections` makes connections, of a peer that it has admitted."""
         self._reader = RequestReader(self, shared.loop)
         super().__init__(shared.loop, self._reader.parser)

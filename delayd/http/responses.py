@@ -26,9 +26,9 @@ import msgspec
 
 from delayd.clock import monotonic_ns, system_wall_ms
 from delayd.core.errors import Refusal
+from delayd.core.stats.requests import RequestCounters
 from delayd.http.answer_forms import AckResultAnswer, NackResultAnswer, PutResultAnswer
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
-from delayd.http.request_counters import RequestCounters
 from delayd.http.values import UNSET, Answer
 
 NO_CONTENT: Final = 204

@@ -1,4 +1,4 @@
-"""How many requests were answered, by call and status, and how long their answers took."""
+"""Requests over HTTP that were answered, by call and status, and how long the answers took."""
 
 from delayd.core.stats.histogram import Histogram
 from delayd.limits import REQUEST_BOUNDS_NS
