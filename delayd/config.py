@@ -506,6 +506,7 @@ _ACCEPT_RULE: Final = 'must be a list of "fsync", "full_page_writes"'
 _ACCEPT: Final = list_of(
     only(_ACCEPT_RULE, one_of({name: name for name in ("fsync", "full_page_writes")})), _ACCEPT_RULE
 )
+_BODY: Final = size(1, limits.BODY_BYTES_CEILING)
 _HOSTS: Final = _hosts(_HOST, 'must be names of hosts, such as ["jobs.example.com"], without ports')
 _HOST_GLOBS: Final = _hosts(
     _HOST_GLOB, 'must be hosts or patterns such as ["*.example.com"], without ports'
@@ -574,7 +575,7 @@ SETTINGS: Final = (
     Field("postgres.accept", "postgres_accept", _ACCEPT),
     Field("wheel.tick", "tick_ms", duration(1, limits.WHEEL_TICK_MS_MAX)),
     Field("wheel.size", "wheel_size", whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)),
-    Field("jobs.body_bytes_max", "body_bytes_max", size(1, limits.BODY_BYTES_CEILING)),
+    Field("jobs.body_bytes_max", "body_bytes_max", _BODY),
     Field("jobs.jobs_max", "jobs_max", or_off(whole(1, limits.CAP_MAX))),
     Field("jobs.bytes_max", "bytes_max", or_off(size(1, limits.CAP_MAX))),
     Field("topics", "topics", ValueKind(_read_topics, _show_topics)),
