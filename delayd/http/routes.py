@@ -55,11 +55,13 @@ def _ok(when: str, *structs: type[Answer]) -> Mapping[int, Response]:
 _NO_BODY: Final[Mapping[str, Any]] = {"form": request_forms.NothingForm, "may_be_empty": True}
 """Of a call that takes `{}` or nothing, which a POST may have."""
 _OF_TARGETS: Final = (errors.TargetRefused, errors.NotForTopic, errors.PushIsOff)
+_OF_NEW_JOBS: Final = (
+    *(errors.BodyTooBig, errors.CapReached, errors.GroupFull, errors.GroupMissing),
+    *(errors.OutOfSpace, errors.Draining, *_OF_TARGETS),
+)
 _PUT_REFUSALS: Final = (
-    *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
-    *(errors.CapReached, errors.GroupFull, errors.GroupMissing),
-    *(errors.OutOfSpace, errors.Draining),
-    *(*_OF_TARGETS, errors.JobNotFound),  # the last for `instead_of`
+    *(errors.ValueOutOfRange, errors.DelayTooLong, *_OF_NEW_JOBS),
+    errors.JobNotFound,  # for `instead_of`
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
 _NAMED: Final = _ok("The operation was carried out.", answer_forms.NamedAnswer)
@@ -525,11 +527,7 @@ _SCHEDULES: Final = (
         *("run_schedule", Section.SCHEDULES, "Run a schedule now"),
         "Besides the runs that are due; its nominal time is now. It counts for `limit`.",
         _ok("The job of the run.", answer_forms.RanAnswer),
-        (
-            *(errors.ScheduleNotFound, errors.ScheduleOver, errors.CapReached, errors.BodyTooBig),
-            *(errors.GroupFull, errors.GroupMissing, errors.OutOfSpace, errors.Draining),
-            *_OF_TARGETS,
-        ),
+        (errors.ScheduleNotFound, errors.ScheduleOver, *_OF_NEW_JOBS),
         **_NO_BODY,
     ),
     Route(
@@ -538,12 +536,7 @@ _SCHEDULES: Final = (
         "One job for each nominal time from the one moment to the other, both included; at most"
         f" {SCHEDULE_BACKFILL_MAX:,}. Runs whose job is there are left alone.",
         _ok("How many jobs were put.", answer_forms.BackfilledAnswer),
-        (
-            *(errors.ScheduleNotFound, errors.ScheduleInvalid),
-            *(errors.CapReached, errors.GroupFull, errors.GroupMissing),
-            *(errors.BodyTooBig, errors.OutOfSpace, errors.Draining),
-            *_OF_TARGETS,
-        ),
+        (errors.ScheduleNotFound, errors.ScheduleInvalid, *_OF_NEW_JOBS),
         form=request_forms.BackfillForm,
     ),
     Route(
