@@ -485,7 +485,9 @@ class PostgresLog:
     def serve(self, loop: Loop, user: LogUser) -> None:
         self._loop, self._user = loop, user
         proof = (self._epoch, self._self)
-        self._reserve = Reserve(self._place.connected, self._statements, proof, self._wake)
+        self._reserve = Reserve(
+            *(self._place.connected, self._statements, proof, self._wake, self._news)
+        )
         self._reserve.keep()
         self._tick()
 

@@ -11,7 +11,6 @@ a session that begins in a full database may be refused, since PostgreSQL has to
 (`pg_internal.init`) after a VACUUM of its catalogues.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
@@ -22,6 +21,7 @@ from delayd.limits import (
     DATABASE_RESERVE_RETRY_MS,
     EMERGENCY_BYTES,
 )
+from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, whole
 from delayd.postgres.errors import FULL, DatabaseError, StatementFailed
 from delayd.postgres.statements import Statements
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PAGE_BYTES: Final = 8_192
 _ROWS: Final = DATABASE_RESERVE_BYTES // _PAGE_BYTES * 22
 """Of 36 bytes, in the tenth of a page that its table's fillfactor says."""
+_FAILURES_TOLD: Final = 3
 
 
 BOUNDLESS_BYTES: Final = 1 << 62
@@ -81,12 +82,15 @@ class Reserve:
         statements: Statements,
         proof: tuple[int, bytes],
         on_change: Callable[[], object],
+        news: Log,
     ) -> None:
         """`on_change` is called in a thread when `is_released` has changed."""
         self._connect = connect
         self._statements = statements
         self._proof = proof
         self._on_change = on_change
+        self._news = news
+        self._failures = 0
         self._over = threading.Event()
         self._wanted = threading.Event()
         """Set when it is to be released, and at the end."""
@@ -110,19 +114,33 @@ class Reserve:
         connection: Connection | None = None
         pause_s = DATABASE_RESERVE_RETRY_MS / 1_000
         while not self._over.is_set():
-            # What is wrong with the database beside it, the log itself finds out and tells.
+            why, paused = "", self._wanted
             try:
                 connection = connection or self._connect()
-                with contextlib.suppress(StatementFailed):
-                    self._settle(connection)
-                self._wanted.wait(pause_s)
-            except DatabaseError:
+                self._settle(connection)
+            except StatementFailed as error:
+                why = str(error)
+            except DatabaseError as error:
+                why, paused = str(error), self._over
                 if connection is not None:
                     connection.close()
                     connection = None
-                self._over.wait(pause_s)
+            self._note(why)
+            paused.wait(pause_s)
         if connection is not None:
             connection.close()
+
+    def _note(self, why: str) -> None:
+        """Log that it fails again and again; of a database that is away the log itself tells."""
+        if why:
+            self._failures += 1
+            if self._failures == _FAILURES_TOLD:
+                what = "no space can be kept in the database for removals, trying again"
+                self._news.warning(what, reason=why)
+            return
+        if self._failures >= _FAILURES_TOLD:
+            self._news.info("space for removals can be kept in the database again")
+        self._failures = 0
 
     def _settle(self, connection: Connection) -> None:
         """Release it if that is wanted, and else take it, as far as there is space."""

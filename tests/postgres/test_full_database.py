@@ -1,5 +1,6 @@
 """What a full database has space for; `test_real_two_machines` has one on a small disk."""
 
+import io
 from collections import deque
 from collections.abc import Callable, Iterator
 from threading import Event
@@ -16,6 +17,7 @@ from delayd.limits import (
     DATABASE_FULL_SNAPSHOT_BYTES_MAX,
     DATABASE_RESERVE_RETRY_MS,
 )
+from delayd.log_lines import Log
 from delayd.postgres import snapshots, space
 from delayd.postgres.errors import FULL, DatabaseLost, SnapshotGivenUp, StatementFailed
 from delayd.postgres.snapshots import PartsWriter
@@ -136,10 +138,12 @@ class ReserveRig:
         self.refusal: Exception | None = None
         self.may_connect = True
         self.connects = self.emptied = self.closed = 0
+        self.said = io.StringIO()
         self._course = course(self)
         with mock.patch.object(space, "threading") as threading:
             threading.Event.side_effect = self._event
-            self.reserve = Reserve(self._connect, Statements("jobs"), (1, bytes(16)), lambda: None)
+            statements, news = Statements("jobs"), Log(self.said, int)
+            self.reserve = Reserve(self._connect, statements, (1, bytes(16)), lambda: None, news)
             self.reserve.keep()
             threading.Thread.call_args.kwargs["target"]()
 
@@ -191,6 +195,10 @@ def test_a_reserve_is_released_where_no_new_connection_can_be_made() -> None:
 
     rig = ReserveRig(course)
     assert (rig.connects, rig.closed) == (1, 1)
+    told = rig.said.getvalue().splitlines()
+    assert len(told) == 2
+    assert "no space can be kept in the database for removals" in told[0]
+    assert told[1].endswith("space for removals can be kept in the database again")
 
 
 def test_a_reserve_whose_connection_is_lost_pauses_before_each_new_one() -> None:
