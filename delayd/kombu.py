@@ -205,7 +205,7 @@ class DelaydChannel(virtual.Channel):
     def _priority(self, message: dict[str, Any]) -> int:
         try:
             priority = int(message["properties"].get("priority") or 0)
-        except (TypeError, ValueError):
+        except UNREADABLE:
             priority = 0
         return PRIORITY - min(max(priority, 0), PRIORITY_MAX)
 

@@ -263,7 +263,7 @@ def test_what_is_no_message_is_buried_and_the_next_is_delivered(
 ) -> None:
     wrong = ["[]", "[" * 60_000, '{"body": {"__type__": "uuid", "__value__": 5}}']
     client.put_many(queue, [{"body": body} for body in wrong])
-    client.put(queue, {"body": [[1], {}, {}], "headers": {"task": "t", "id": "1"}})
+    client.put(queue, '{"body": [[1], {}, {}], "properties": {"priority": 1e999}}')
     worker = Worker(connection, Queue(queue))
     with caplog.at_level(logging.ERROR):
         assert worker.gets(1) == ["[[1], {}, {}]"]
