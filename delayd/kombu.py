@@ -54,6 +54,7 @@ from delayd.client import (
     WrongProtocol,
 )
 from delayd.client.addresses import LINE_PORT, read_addresses
+from delayd.client.beanstalk import topic_word
 from delayd.client.connection import verified_tls
 from delayd.client.job_stream import JobStream, StreamedJob
 
@@ -711,11 +712,13 @@ class DelaydTransport(virtual.Transport):
 def topic_of(queue: str) -> str:
     """Return the topic of a queue: what a topic's name cannot have is written as its bytes.
 
+    Raises TopicNameInvalid for an empty one, and one that is too long.
+
     >>> topic_of("celery"), topic_of("celery@host.celery.pidbox"), topic_of("-x")
     ('celery', 'celery+40host.celery.pidbox', '+2Dx')
     """
     text = quote(queue, safe="/;.$_()-").replace("~", "%7E").replace("%", "+")
-    return f"+2D{text[1:]}" if text.startswith("-") else text
+    return topic_word(f"+2D{text[1:]}" if text.startswith("-") else text)
 
 
 def _exchange_key(exchange: str) -> str:
@@ -744,9 +747,11 @@ def binding_of(body: bytes) -> Binding | None:
     Binding(exchange='e', routing_key='', queue='q', is_temporary=True)
     >>> binding_of(b"[]"), binding_of(b'{"exchange": 1}')
     (None, None)
+    >>> binding_of(b'{"exchange": "e", "routing_key": "", "queue": "", "is_temporary": true}')
     """
     try:
         binding = Binding(**loads(body))
+        topic_of(binding.queue)
     except UNREADABLE:
         return None
     return binding if all(isinstance(name, str) for name in binding[:3]) else None

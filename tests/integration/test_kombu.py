@@ -271,6 +271,20 @@ def test_what_is_no_message_is_buried_and_the_next_is_delivered(
     assert [job.text for job in client.dead_letters(queue)] == wrong
 
 
+def test_a_queue_whose_name_no_topic_can_have_is_refused_before_it_is_bound(
+    client: Client, connection: Connection, queue: str
+) -> None:
+    exchange = Exchange(queue, "fanout")
+    for name in ("q" * 201, "é" * 70):
+        with pytest.raises(TopicNameInvalid):
+            Queue(name, exchange)(connection.channel()).declare()
+        binding = kombu.Binding(queue, "", name, is_temporary=False)
+        client.put(kombu.BINDINGS, binding._asdict(), key=kombu._binding_key(binding), delay=60)
+    Queue(queue, exchange)(connection.channel()).declare()
+    Producer(connection).publish("x", exchange=exchange)
+    assert client.topic(queue).ready == 1
+
+
 def test_a_message_that_the_consumer_cannot_read_is_buried_and_ends_no_worker(
     client: Client, connection: Connection, queue: str
 ) -> None:
