@@ -21,6 +21,8 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
 
+import msgspec
+
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.http.api import Call
@@ -105,19 +107,16 @@ class Route(NamedTuple):
 TargetT = TypeVar("TargetT")
 
 
-class _Node(Generic[TargetT]):
+class _Node(msgspec.Struct, Generic[TargetT]):
     """A node of the tree: its targets, and the nodes after it."""
 
-    __slots__ = ("any", "name", "next", "targets")
-
-    def __init__(self) -> None:
-        self.targets: dict[str, TargetT] = {}
-        """By method."""
-        self.next: dict[str, _Node[TargetT]] = {}
-        self.any: _Node[TargetT] | None = None
-        """After a segment of any text."""
-        self.name = ""
-        """The name of that segment."""
+    targets: dict[str, TargetT] = {}
+    """By method."""
+    next: "dict[str, _Node[TargetT]]" = {}
+    any: "_Node[TargetT] | None" = None
+    """After a segment of any text."""
+    name: str = ""
+    """The name of that segment."""
 
 
 class Router(Generic[TargetT]):

@@ -9,7 +9,8 @@ The module does not know how a job changes topics (`core.operations.forward`).
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from dataclasses import dataclass
+from typing import final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Draining, GroupFull, OutOfSpace, Refusal, TargetRefused
@@ -21,14 +22,14 @@ from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 
 
 @final
+@dataclass(slots=True, eq=False)
 class TopicSink:
     """Puts each job into the topic that is its topic's target."""
 
-    def __init__(self, engine: Engine, session: Session, now_ms: Callable[[], RequestMs]) -> None:
-        """`session` is the one that holds the jobs of all attempts."""
-        self._engine: Final = engine
-        self._session: Final = session
-        self._now_ms: Final = now_ms
+    _engine: Engine
+    _session: Session
+    """Holds the jobs of all attempts."""
+    _now_ms: Callable[[], RequestMs]
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
         """Move the job without an await, so that put and delete are in one turn."""

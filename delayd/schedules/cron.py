@@ -215,15 +215,11 @@ class CronTimes:
         }
         return any(self._days_of(first, length) for length in lengths for first in range(7))
 
-    def clock_times(self, low_s: int, end_s: int) -> Iterator[int]:
+    def clock_times(self, low_s: int, end_s: int, *, is_back: bool = False) -> Iterator[int]:
         """List the times from `low_s` on, before `end_s`, as seconds since 1970."""
-        for day, begin, end in self._parts(low_s, end_s):
-            yield from (self._time(day, at) for at in range(begin, end))
-
-    def clock_times_back(self, low_s: int, end_s: int) -> Iterator[int]:
-        """List the same from the last to the first."""
-        for day, begin, end in self._parts(low_s, end_s, is_back=True):
-            yield from (self._time(day, at) for at in range(end - 1, begin - 1, -1))
+        for day, begin, end in self._parts(low_s, end_s, is_back=is_back):
+            numbers = range(begin, end)[:: -1 if is_back else 1]
+            yield from (self._time(day, at) for at in numbers)
 
     def count(self, low_s: int, end_s: int) -> int:
         """Return how many there are from `low_s` on, before `end_s`. O(months)."""

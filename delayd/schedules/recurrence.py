@@ -161,7 +161,7 @@ class Recurrence:
         while low_s <= last_s:
             period = period_at(self._zone, last_s)
             landing_s, begin_s, end_s = self._clock(times, period, low_s, last_s)
-            for clock_s in times.clock_times_back(begin_s, end_s):
+            for clock_s in times.clock_times(begin_s, end_s, is_back=True):
                 yield clock_s - period.offset_s
             if landing_s is not None:
                 yield landing_s

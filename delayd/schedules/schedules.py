@@ -321,15 +321,14 @@ class Schedules:
         if definition.every_ms is not None and definition.start_ms is None:
             # No run was due when it was made.
             from_ms = max(from_ms, min(until_ms, schedule.progress.created_ms + 1))
+        rule, count = "", 0
         if until_ms > self.runner.wall_ms:
             rule = f"must not be after now, {moment_text(self.runner.wall_ms)}"
-            raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
-        if until_ms < from_ms:
+        elif until_ms < from_ms:
             rule = f"must not be before from, {moment_text(from_ms)}"
-            raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
-        count = recurrence.count(from_ms - 1, until_ms)
-        if count > SCHEDULE_BACKFILL_MAX:
+        elif (count := recurrence.count(from_ms - 1, until_ms)) > SCHEDULE_BACKFILL_MAX:
             rule = f"leaves {count} runs since from, more than {SCHEDULE_BACKFILL_MAX} at once"
+        if rule:
             raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
         nominal = recurrence.first(from_ms - 1, until_ms, SCHEDULE_BACKFILL_MAX) if count else []
         return Backfill(self, name, nominal)

@@ -42,7 +42,7 @@ def test_an_expression_names_the_days_that_it_means(number: int, rng: random.Ran
         low_s, end_s = ((day - EPOCH) * DAY_S for day in (days[0], days[-1] + 1))
         found = [*times.clock_times(low_s, end_s)]
         assert [*dict.fromkeys(at_s // DAY_S + EPOCH for at_s in found)] == named, meant.text
-        assert [*times.clock_times_back(low_s, end_s)] == found[::-1]
+        assert [*times.clock_times(low_s, end_s, is_back=True)] == found[::-1]
         assert times.count(low_s, end_s) == len(found)
         for day in rng.sample(days, 5):
             after = [each for each in named if each >= day]
