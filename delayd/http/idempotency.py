@@ -16,11 +16,13 @@ own: a client could make a million in a few minutes, which stay for a day.
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from delayd import limits
+from delayd.access.principal import Principal
+from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.job_parts import body_of
 from delayd.core.names import IDEMPOTENCY_TOPIC
@@ -34,10 +36,6 @@ from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.http.problems import FieldError, IdempotencyKeysFull, KeyReused, RequestInvalid
-
-if TYPE_CHECKING:
-    from delayd.access.principal import Principal
-    from delayd.core.engine import Engine
 
 TOPIC: Final = IDEMPOTENCY_TOPIC
 HEADER: Final = "Idempotency-Key"
@@ -118,7 +116,7 @@ class Memo:
         self._memos.begin(now_ms)
 
 
-def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
+def _of_both(engine: Engine, refusal: Refusal) -> Refusal:
     """Return why there was no space for both job and memo, after both were removed."""
     if not isinstance(refusal, CapReached) or refusal.topic is not None:
         return refusal
@@ -128,7 +126,7 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
 
 
 def memo_of(
-    memos: "Memos", headers: Mapping[str, str], principal: "Principal", topic: str, data: bytes
+    memos: "Memos", headers: Mapping[str, str], principal: Principal, topic: str, data: bytes
 ) -> Memo | None:
     """Return the memo of the request's key, None if it has no key.
 
@@ -155,7 +153,7 @@ def refuse_beside(headers: Mapping[str, str], reason: str) -> None:
 class Memos:
     """All memos: reserves those that have come due, and deletes them."""
 
-    def __init__(self, engine: "Engine", keys_max: int) -> None:
+    def __init__(self, engine: Engine, keys_max: int) -> None:
         self.engine = engine
         self.keys_max = keys_max
         self._session = Session(self)

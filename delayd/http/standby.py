@@ -9,8 +9,9 @@ It is the server of the API with three calls, so connections, hosts, tokens and 
 checked as they are there. Its engine is empty: jobs are replayed into another one, by a thread.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delayd.access.reload import AccessControl
 from delayd.clock import Clock
@@ -20,16 +21,12 @@ from delayd.core.errors import Refusal
 from delayd.core.stats.refusals import Refusals
 from delayd.http.api import Api, Call, Reports
 from delayd.http.bounds import Bounds
+from delayd.http.connection import HttpConnection
 from delayd.http.problems import NotReady, StandingBy
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.server import HttpServer
 from delayd.schedules.opening import ScheduleOpener
-
-if TYPE_CHECKING:
-    import socket
-
-    from delayd.http.connection import HttpConnection
 
 _CALLS: Final = ("healthz", "readyz", "get_metrics")
 
@@ -40,7 +37,7 @@ class _NoTurns:
     def when_durable(self, callback: Callable[[], object]) -> None:
         callback()
 
-    def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
+    def reply_when_durable(self, client: HttpConnection, data: bytes) -> None:
         client.send(data)
 
     def wake_loop(self) -> None:
@@ -58,7 +55,7 @@ def standby_server(
     access: AccessControl,
     bounds: Bounds,
     hosts: Sequence[str],
-    listeners: "Sequence[socket.socket]",
+    listeners: Sequence[socket.socket],
     on_fault: Callable[[BaseException], object],
     *,
     state: Callable[[], tuple[str, str]],

@@ -12,17 +12,14 @@ They are read and compressed at the first request for one.
 import gzip
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from delayd.http.connection import HttpRequest
 from delayd.http.problems import NoSuchCall
 from delayd.http.responses import Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from delayd.http.connection import HttpRequest
 
 UI_PATH: Final = "/ui/"
 PAGE: Final = "index.html"
@@ -93,7 +90,7 @@ def ui_files() -> dict[str, UiFile]:
     return named
 
 
-def page_reply(request: "HttpRequest", names: "Mapping[str, str]") -> Reply:
+def page_reply(request: HttpRequest, names: Mapping[str, str]) -> Reply:
     """Return a file of the dashboard, compressed if the client can read that; `NoSuchCall`."""
     name = names.get("file", "")
     file = ui_files().get(name)
@@ -105,6 +102,6 @@ def page_reply(request: "HttpRequest", names: "Mapping[str, str]") -> Reply:
     return Reply(200, file.gzipped, file.media_type, {**headers, "Content-Encoding": "gzip"})
 
 
-def to_the_page(_request: "HttpRequest", _names: "Mapping[str, str]") -> Reply:
+def to_the_page(_request: HttpRequest, _names: Mapping[str, str]) -> Reply:
     """Redirect `/ui` to `/ui/`."""
     return Reply(308, b"", "text/plain", {"Location": UI_PATH})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from delayd.core.engine import Engine
 from delayd.core.policy import NO_POLICY
 from delayd.core.stats.figures import (
     age_ms,
@@ -21,18 +22,17 @@ from delayd.core.stats.figures import (
     window_ms,
 )
 from delayd.core.stats.histogram import count_of, quantile_ms, sum_ms
+from delayd.core.stats.history import Minute
+from delayd.core.stats.totals import TotalsScan
 from delayd.core.stats.trouble import trouble_of
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
+from delayd.core.topic import Topic
 from delayd.http import answer_forms
 from delayd.http.values import UNSET
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
-    from delayd.core.engine import Engine
-    from delayd.core.stats.history import Minute
-    from delayd.core.stats.totals import TotalsScan
-    from delayd.core.topic import Topic
     from delayd.schedules.schedules import Schedules
 
 
@@ -49,7 +49,7 @@ def _lateness(histogram: Sequence[float]) -> answer_forms.LatenessAnswer:
     return answer_forms.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
 
 
-def _rates(engine: "Engine", rates: Sequence[float], now_ms: int) -> answer_forms.RatesAnswer:
+def _rates(engine: Engine, rates: Sequence[float], now_ms: int) -> answer_forms.RatesAnswer:
     put, reserved, deleted, failed = rates
     window_s = window_ms(engine, now_ms) / 1_000
     return answer_forms.RatesAnswer(
@@ -62,7 +62,7 @@ def _use(in_use: int, cap: int | None) -> answer_forms.UseAnswer:
 
 
 def topic_counts(
-    engine: "Engine", topic: "Topic", now_ms: RequestMs, paused_until: str | None
+    engine: Engine, topic: Topic, now_ms: RequestMs, paused_until: str | None
 ) -> answer_forms.TopicCountsAnswer:
     """Return a topic's jobs by state, and how it is doing. About 30 µs."""
     ready_age_ms = age_ms(oldest_ready_ms(topic), now_ms)
@@ -88,7 +88,7 @@ def topic_counts(
 
 
 def topic_answer(
-    topic: "Topic",
+    topic: Topic,
     counts: answer_forms.TopicCountsAnswer,
     policy: answer_forms.PolicyOfTopicAnswer,
     push_blocks: Iterable[PushBlock],
@@ -118,7 +118,7 @@ def topic_answer(
     )
 
 
-def minute_answer(minute: "Minute", offset_ms: int) -> answer_forms.MinuteAnswer:
+def minute_answer(minute: Minute, offset_ms: int) -> answer_forms.MinuteAnswer:
     """Return the figures of a minute; the wall clock is so far ahead of delayd time."""
     put, reserved, deleted, failed = minute.counted
     return answer_forms.MinuteAnswer(
@@ -146,8 +146,8 @@ def schedules_answer(schedules: "Schedules | None") -> answer_forms.SchedulesAns
 def stats_answer(
     beside_jobs: Mapping[str, Any],
     http: answer_forms.HttpAnswer,
-    engine: "Engine",
-    scan: "TotalsScan",
+    engine: Engine,
+    scan: TotalsScan,
     schedules: "Schedules | None",
     now_ms: RequestMs,
 ) -> answer_forms.StatsAnswer:

@@ -11,7 +11,7 @@ stay.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,11 +24,12 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.scans.reasons import DeadReasons
+from delayd.core.scans.scan import Wanted
 from delayd.core.targets import masked, own_target
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.views import live_record
-from delayd.http import answer_forms
+from delayd.http import answer_forms, request_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import failure_answer, set_body
 from delayd.http.handlers.topics import carry_out_bulk, page_of_names
@@ -36,12 +37,8 @@ from delayd.http.responses import Reply, reply
 from delayd.http.values import UNSET, page_mark_text
 from delayd.moments import moment_text
 
-if TYPE_CHECKING:
-    from delayd.core.scans.scan import Wanted
-    from delayd.http import request_forms
 
-
-def _wanted(api: Api, query: "request_forms.WhichForm", now_ms: RequestMs) -> "Wanted":
+def _wanted(api: Api, query: request_forms.WhichForm, now_ms: RequestMs) -> Wanted:
     """Return the filter of a query in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
@@ -93,7 +90,7 @@ async def find_key(call: Call) -> Reply:
 
 async def _asked_about(
     call: Call,
-    query: "request_forms.HorizonForm | request_forms.DeadForm",
+    query: request_forms.HorizonForm | request_forms.DeadForm,
     limit: int,
     is_wanted: Callable[[Topic], bool],
 ) -> tuple[list[str], str | None]:

@@ -14,7 +14,7 @@ from delayd.access.authorize import denial_of, taken_by_others, to_schedule
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.core.errors import ScheduleNotFound
-from delayd.http import answer_forms
+from delayd.http import answer_forms, request_forms
 from delayd.http.api import Call
 from delayd.http.problems import Forbidden
 from delayd.http.responses import NO_CONTENT, Reply, refused, reply
@@ -23,13 +23,6 @@ from delayd.moments import moment_text
 from delayd.schedules.definition import Definition
 
 if TYPE_CHECKING:
-    from delayd.http.request_forms import (
-        BackfillForm,
-        ListSchedulesForm,
-        NoteForm,
-        PreviewForm,
-        PreviewNewForm,
-    )
     from delayd.schedules.book import Schedule
     from delayd.schedules.schedules import Change
 
@@ -106,7 +99,7 @@ async def remove(call: Call) -> Reply:
 
 async def pause(call: Call) -> Reply:
     """Have no runs for now."""
-    form: NoteForm = call.form
+    form: request_forms.NoteForm = call.form
     name = _allowed(call).name
     call.api.schedules().pause(name, form.note, call.api.now_ms())
     return await _answered(call, name, note=form.note)
@@ -128,7 +121,7 @@ async def run(call: Call) -> Reply:
 
 async def backfill(call: Call) -> Reply:
     """Put the jobs of the runs of a past range; also if a refusal has ended it early."""
-    form: BackfillForm = call.form
+    form: request_forms.BackfillForm = call.form
     until_ms = None if form.until is UNSET else form.until
     work = call.api.schedules().backfill(_allowed(call).name, form.from_, until_ms)
     await call.carry_out(work)
@@ -149,7 +142,7 @@ async def list_schedules(call: Call) -> Reply:
     """Answer one page of the schedules that the token may see, sorted by name."""
     from delayd.schedules.shown import SchedulePage  # noqa: PLC0415
 
-    query: ListSchedulesForm = call.query
+    query: request_forms.ListSchedulesForm = call.query
     principal = call.principal
     topic = "" if query.topic is UNSET else str(query.topic)
     if topic:
@@ -174,7 +167,7 @@ async def preview(call: Call) -> Reply:
     """Answer when the next runs of the schedule are due."""
     from delayd.schedules.shown import shown_runs  # noqa: PLC0415
 
-    query: PreviewForm = call.query
+    query: request_forms.PreviewForm = call.query
     schedules, schedule = call.api.schedules(), _allowed(call)
     runs_ms = schedules.next_runs(schedule, query.count)
     shown = shown_runs(schedules, schedule.definition, runs_ms)
@@ -185,7 +178,7 @@ async def preview_new(call: Call) -> Reply:
     """Answer when the runs would be due of a schedule that is made now, or changed."""
     from delayd.schedules.shown import shown_runs  # noqa: PLC0415
 
-    query: PreviewNewForm = call.query
+    query: request_forms.PreviewNewForm = call.query
     schedules = call.api.schedules()
     definition, _ = Definition.from_json(call.data)
     call.allow(definition.topic)
