@@ -87,30 +87,24 @@ class Recurrence:
 
     def next_after(self, wall_ms: int) -> int | None:
         """Return the first nominal time after this moment; None if there are no more."""
-        if self._times is None:
-            number = max(0, (wall_ms - self._start_ms) // self._every_ms + 1)
-            at_ms = self._start_ms + number * self._every_ms
-            return at_ms if at_ms <= self._end_ms else None
-        low_s, last_s = self._seconds(wall_ms, self._end_ms)
-        at_s = next(self._forward(self._times, low_s, last_s), None)
-        return None if at_s is None else at_s * 1_000
+        return next(self._nominal(wall_ms, self._end_ms), None)
 
     def first(self, after_ms: int, until_ms: int, limit: int) -> list[int]:
         """Return the oldest nominal times after the one moment and up to the other, ascending."""
-        if self._times is None:
-            numbers = self._numbers(after_ms, until_ms)[: max(limit, 0)]
-            return [self._start_ms + number * self._every_ms for number in numbers]
-        times = self._forward(self._times, *self._seconds(after_ms, until_ms))
-        return [at_s * 1_000 for at_s in islice(times, max(limit, 0))]
+        return [*islice(self._nominal(after_ms, until_ms), max(limit, 0))]
 
     def latest(self, after_ms: int, until_ms: int, limit: int) -> list[int]:
         """Return the newest nominal times after the one moment and up to the other, ascending."""
+        return [*islice(self._nominal(after_ms, until_ms, is_back=True), max(limit, 0))][::-1]
+
+    def _nominal(self, after_ms: int, until_ms: int, *, is_back: bool = False) -> Iterator[int]:
+        """List those times from the first to the last, or from the last to the first."""
         if self._times is None:
-            numbers = self._numbers(after_ms, until_ms)
-            numbers = numbers[max(0, len(numbers) - max(limit, 0)) :]
-            return [self._start_ms + number * self._every_ms for number in numbers]
-        times = self._back(self._times, *self._seconds(after_ms, until_ms))
-        return [at_s * 1_000 for at_s in islice(times, max(limit, 0))][::-1]
+            numbers = self._numbers(after_ms, until_ms)[:: -1 if is_back else 1]
+            return (self._start_ms + number * self._every_ms for number in numbers)
+        listed = self._back if is_back else self._forward
+        seconds = listed(self._times, *self._seconds(after_ms, until_ms))
+        return (at_s * 1_000 for at_s in seconds)
 
     def count(self, after_ms: int, until_ms: int) -> int:
         """Return how many nominal times there are after the one moment and up to the other.
