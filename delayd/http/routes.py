@@ -52,6 +52,12 @@ def _ok(when: str, *structs: type[Answer]) -> Mapping[int, Response]:
     return {200: Response(when, structs)}
 
 
+def _each(when: str, results: type[Answer]) -> Mapping[int, Response]:
+    """Return the answers of a call that has a result for each of many jobs."""
+    some = Response("Some were refused; each result says why.", (results,))
+    return {200: Response(when, (results,)), 207: some}
+
+
 _NO_BODY: Final[Mapping[str, Any]] = {"form": request_forms.NothingForm, "may_be_empty": True}
 """Of a call that takes `{}` or nothing, which a POST may have."""
 _OF_TARGETS: Final = (errors.TargetRefused, errors.NotForTopic, errors.PushIsOff)
@@ -154,24 +160,14 @@ _WORKERS: Final = (
         *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
         f"{_MANY}; the answer says for each whether it was still reserved.",
-        {
-            200: Response("All jobs were acknowledged.", (answer_forms.AckResultsAnswer,)),
-            207: Response(
-                "Some were refused; each result says why.", (answer_forms.AckResultsAnswer,)
-            ),
-        },
+        _each("All jobs were acknowledged.", answer_forms.AckResultsAnswer),
         form=request_forms.HeldManyForm,
     ),
     Route(
         *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
         *("nack_many", Section.WORKERS, "Report many failed attempts"),
         f"{_MANY}; the answer has the outcome of each.",
-        {
-            200: Response("All jobs were given back.", (answer_forms.NackResultsAnswer,)),
-            207: Response(
-                "Some were refused; each result says why.", (answer_forms.NackResultsAnswer,)
-            ),
-        },
+        _each("All jobs were given back.", answer_forms.NackResultsAnswer),
         form=request_forms.NackManyForm,
     ),
     Route(
