@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import TOKENS_FILE
+from delayd.client import Client, DelaydError
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.access.handshakes import Authority
 from tests.access.samples import made, written
@@ -87,6 +89,14 @@ def test_no_token_is_ever_in_the_log(daemon: Daemon, tmp_path: Path) -> None:
     assert SECRET not in daemon.log()
 
 
+def test_a_start_warns_of_tokens_that_are_sent_in_clear(tmp_path: Path) -> None:
+    with daemon_of(
+        tmp_path / "data", *token_flags(tmp_path, ENTRY), "--line", "0.0.0.0:0"
+    ) as daemon:
+        said = "warning tokens are sent in clear: this address has no TLS"
+        assert f'{said} address="line {daemon.listens_on}"' in daemon.log()
+
+
 def test_a_command_shows_its_certificate_where_the_daemon_wants_one_and_so_does_what_it_runs(
     tmp_path: Path,
 ) -> None:
@@ -99,12 +109,16 @@ def test_a_command_shows_its_certificate_where_the_daemon_wants_one_and_so_does_
         f'client_ca = "{authority.path}"\n'
     )
     with running_daemon("--config", str(config), "--http", "127.0.0.1:0") as daemon:
-        where = ["--url", f"https://{daemon.http_listens_on}", "--ca-file", "ca.pem"]
-        where += ["--cert-file", "cert.pem", "--key-file", "key.pem"]
+        where = ["--ca-file", "ca.pem", "--cert-file", "cert.pem", "--key-file", "key.pem"]
+        http = ["--url", f"https://{daemon.http_listens_on}", *where]
+        line = f"beanstalks://{daemon.listens_on}"
 
         def said(*words: str) -> str:
             return subprocess.check_output([executable("delayd"), *words], cwd=tmp_path, text=True)
 
-        assert said("put", "mail", "x", *where) == "1\n"
+        assert said("put", "mail", "x", *where, "--url", line) == "1\n"
         ran = [executable("delayd"), "put", "next", "x"]
-        assert said("work", "mail", *where, "--drain", "--", *ran) == "2\n"
+        assert said("work", "mail", *http, "--drain", "--", *ran) == "2\n"
+        with Client(line, tls=authority.client(), patience=0) as client, suppress(DelaydError):
+            assert not client.topics(), "nobody is let in without a certificate"
+        until(lambda: "handshake failed" in daemon.log() and "peer did not return" in daemon.log())

@@ -74,6 +74,7 @@ def test_it_serves_though_nobody_wants_to_hear_it(tmp_path: Path, closed: str) -
         assert not [name for name in standard if name.startswith(str(tmp_path))]
         process.terminate()
     assert process.returncode == Exit.OK
+    assert not path.exists(), "its socket is removed"
 
 
 def takes_a_job(path: Path) -> bool:

@@ -14,6 +14,7 @@ from delayd.exits import Exit
 from delayd.journal.recovery import NO_HEADER, NO_LOG
 from delayd.limits import DESCRIPTORS_MIN
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
+from tests.config_files import written
 from tests.line_client import LineClient
 from tests.rigs.process import daemon_of
 
@@ -32,9 +33,9 @@ def test_a_log_that_is_gone_begins_anew_when_nothing_tells_of_it(tmp_path: Path)
         client.put(b"anew")
 
 
-def refusal(data_dir: Path) -> DaemonNotStarted:
+def refusal(data_dir: Path, *flags: str) -> DaemonNotStarted:
     with pytest.raises(DaemonNotStarted) as caught:
-        daemon_of(data_dir)
+        daemon_of(data_dir, *flags)
     return caught.value
 
 
@@ -53,6 +54,33 @@ def test_a_directory_that_cannot_be_made_exits_74(tmp_path: Path) -> None:
     refused = refusal(tmp_path / "file" / "data")
     assert refused.exit_code == Exit.JOURNAL_FAILED
     assert str(tmp_path / "file" / "data") in refused.log
+
+
+# --- What the configuration names ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            'auth.tokens = "gone"\ntls.certificate = "gone"\nline.tls = true',
+            ["/gone: cannot be read: No such file", "tls.certificate = "],
+        ),
+        (
+            '[topics]\nmail.push = {sink = "gone"}\nbulk.push = {url = "https://10.0.0.1/"}',
+            ["sink 'gone'", "10.0.0.1"],
+        ),
+    ],
+    ids=("files", "targets"),
+)
+def test_all_that_cannot_be_used_is_told_and_exits_78(
+    text: str, told: list[str], tmp_path: Path
+) -> None:
+    refused = refusal(tmp_path / "data", "--config", written(tmp_path, text))
+    assert refused.exit_code == Exit.BAD_CONFIGURATION
+    for line, said in zip(refused.log.splitlines(), told, strict=True):
+        assert said in line
+    assert not (tmp_path / "data").exists()
 
 
 # --- What the process may have -------------------------------------------------------------------

@@ -197,6 +197,16 @@ def hold(daemon: Daemon, jobs: int) -> LineClient:
     return holder
 
 
+def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path) -> None:
+    jobs = 2 * RETURNS_PER_STOP_TURN + 100
+    with patient_daemon(tmp_path) as daemon:
+        holder = hold(daemon, jobs)
+        assert daemon.stop() == Exit.OK
+        holder.close()
+    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
+        assert client.stats("stats-tube default")["current-jobs-ready"] == str(jobs)
+
+
 def test_what_a_stop_has_no_time_to_give_back_stays_reserved_and_is_counted(tmp_path: Path) -> None:
     jobs = 3 * RETURNS_PER_STOP_TURN
     limits = "service.STOP_MS_MAX = service.STOP_CLOSE_MS; service.STOP_RETURNS_MS = 0"
