@@ -13,6 +13,7 @@ import pytest
 from delayd.core.dump import Dump
 from delayd.core.log_records import Kind
 from delayd.core.operations import tick
+from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.copies import WHOLE, copied_on_the_way, small_pages, whole
 from tests.core.test_engine_walk import Scan
@@ -54,6 +55,33 @@ def test_a_copy_judges_by_the_policies_and_the_clock_of_when_it_began(
         for _ in range(steps):
             walk.step()
         copied_on_the_way(walk, steps_max=3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rig, me: rig.reserve(me),
+        lambda rig, me: rig.reserve_all(me),
+        lambda rig, me: rig.reserve_job(me, 3),
+        lambda rig, me: rig.touch(me, 1),
+        lambda rig, me: rig.release(me, 1),
+        lambda rig, me: rig.delete(me, 1),
+        lambda rig, me: rig.change(2, priority=1),
+        lambda rig, me: rig.put(),
+    ],
+)
+def test_a_copy_has_each_job_as_it_was_when_the_copy_began(
+    rig: EngineRig, change: Callable[[EngineRig, Session], object]
+) -> None:
+    me = rig.client()
+    rig.put_many(3)
+    rig.reserve(me)
+    rig.advance(rig.time_ms + 1_000)
+    begun = whole(rig.engine)
+    copy = SnapshotCopy(rig.engine.store)
+    change(rig, me)
+    assert copy.take(WHOLE, WHOLE) == begun
+    assert whole(rig.engine) != begun
 
 
 def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned(rig: EngineRig) -> None:
