@@ -6,7 +6,7 @@ When a commit and snapshots ask for that is in their own tests.
 import io
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +29,7 @@ class Keeping:
         self.log = MemoryLog(Place())
         list(self.log.follow())
         self.log.take_over()
-        self.service: Any = Service.__new__(Service)
+        self.service = cast("Any", Service.__new__(Service))
         self.turns = SimpleNamespace(is_over=False, wake_loop=lambda: self.told.append("wake"))
         self.loop = SimpleNamespace(
             is_woken=False, stop=lambda: self.told.append("stop"), call_soon_threadsafe=print

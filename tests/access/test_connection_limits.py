@@ -92,3 +92,16 @@ def test_unauthenticated_connections_of_one_address_are_fewer(host: str) -> None
     for caller in callers[2:]:
         admission.leave(caller)
     assert [*admission._by_origin] == [*admission._unauthenticated] == ["192.0.2.99"]
+
+
+def test_a_check_finds_each_count_that_is_not_that_of_the_peers() -> None:
+    admission, of_here = asking(), Peer("unix", None)
+    unknown, known = comes(admission, "192.0.2.7"), comes(admission, "192.0.2.8")
+    admission.authenticated(known)
+    admission.check([unknown, known])
+    for wrong in ([unknown, known, of_here], [unknown, of_here]):
+        with pytest.raises(AssertionError):
+            admission.check(wrong)
+    unknown.is_unauthenticated = False
+    with pytest.raises(AssertionError):
+        admission.check([unknown, known])

@@ -6,6 +6,7 @@ from types import FrameType
 
 import pytest
 
+from delayd.core.operations.reserve import reserve_batch
 from delayd.core.ready_queue import ReadyQueue
 from delayd.core.session import Session
 from delayd.core.sorted_keys import SortedKeys
@@ -61,3 +62,9 @@ def test_a_batch_looks_at_each_topic_once_and_then_at_those_that_it_takes_from(
     assert 0 < looks_at_queues(lambda: rig.reserve_all(me)) < 8 * 1_000
     assert len(me.deadlines) == 1_000
     check(rig.engine)
+
+
+@pytest.mark.parametrize("watched", [["default"], ["default", "other"]])
+def test_a_batch_for_which_no_space_is_left_has_no_jobs(rig: EngineRig, watched: list[str]) -> None:
+    rig.put()
+    assert reserve_batch(rig.engine, rig.client(*watched), 5, -1, rig.now_ms) == []
