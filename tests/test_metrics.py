@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -319,6 +320,18 @@ def test_the_process_is_described_as_prometheus_client_describes_it() -> None:
         if not family.name.startswith("delayd_")
     }
     assert told == names
+
+
+def test_the_process_used_the_processor_and_began_as_prometheus_client_says() -> None:
+    def told(families: Iterable[Metric]) -> tuple[float, float]:
+        values = {family.name: family.samples[0].value for family in families}
+        return values["process_cpu_seconds"], values["process_start_time_seconds"]
+
+    collector = ProcessCollector(registry=registry.CollectorRegistry())
+    before_s, begun_s = told(collector.collect())
+    used_s, own_begun_s = told(Page(busy_rig()).families().values())
+    assert before_s <= used_s <= told(collector.collect())[0]
+    assert own_begun_s == begun_s
 
 
 @pytest.mark.parametrize("value", [0, 1, 17, 0.25, 999_999, 1_000_000, 1_234_567.5, 1e21, 2**63])

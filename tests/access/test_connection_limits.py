@@ -10,7 +10,13 @@ from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
-from delayd.limits import LINE_CONNECTIONS_PER_ADDRESS_MAX, LINE_UNAUTHENTICATED_PER_ADDRESS_MAX
+from delayd.limits import (
+    AUTH_DELAY_MS,
+    AUTH_FAILURES_MAX,
+    AUTH_FAILURES_WINDOW_MS,
+    LINE_CONNECTIONS_PER_ADDRESS_MAX,
+    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
+)
 
 TOKEN, ENTRY = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
 
@@ -92,6 +98,15 @@ def test_unauthenticated_connections_of_one_address_are_fewer(host: str) -> None
     for caller in callers[2:]:
         admission.leave(caller)
     assert [*admission._by_origin] == [*admission._unauthenticated] == ["192.0.2.99"]
+
+
+def test_an_answer_to_many_wrong_tokens_waits_until_they_are_long_ago() -> None:
+    admission = asking()
+    caller = comes(admission, "192.0.2.7")
+    waits_ms = [admission.login(caller, "wrong", 0) for _ in range(AUTH_FAILURES_MAX)]
+    assert waits_ms == [0] * (AUTH_FAILURES_MAX - 1) + [AUTH_DELAY_MS]
+    assert admission.login(caller, "wrong", AUTH_FAILURES_WINDOW_MS) == 0
+    assert caller.principal is None
 
 
 def test_a_check_finds_each_count_that_is_not_that_of_the_peers() -> None:
