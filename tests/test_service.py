@@ -38,6 +38,7 @@ class Keeping:
         lines = Log(self.written, lambda: 0)
         service._config, service._clock, service._engine = load(None, {}, {}), FakeClock(), engine
         service._loop, service._turns, service._exit = self.loop, self.turns, Exit.OK
+        service._is_ending = False
         service._notices = Notices(lines, engine, self.log.space)
         self.snapshots, self.commit = service._keeping(self.log, lines)
         service._snapshots = SimpleNamespace(ask_soon=lambda: self.told.append("look"))
@@ -89,5 +90,6 @@ def test_a_log_that_fails_ends_the_turns_at_once_with_the_exit_code_of_its_error
     fails(keeping)
     assert keeping.service._exit is Exit.FENCED
     assert keeping.turns.is_over
+    assert keeping.service._is_ending
     assert keeping.told == ["wake", "stop"]
     assert "fenced" in keeping.written.getvalue()

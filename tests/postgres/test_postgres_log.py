@@ -19,6 +19,7 @@ from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import FrameKind, frame_mark, pack_frame
 from delayd.log import LogError, LogStandby
+from delayd.postgres import postgres_log
 from delayd.postgres.connection import Connection, Value
 from delayd.postgres.errors import DatabaseCorrupt, DatabaseLost, DatabaseUnfit
 from delayd.postgres.place import DatabasePlace
@@ -44,6 +45,7 @@ def rig(server: PostgresServer) -> Iterator[Rig]:
 def test_an_append_whose_answer_is_lost_is_settled_once_and_after_another_statement(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres_log, "DATABASE_WAITING_BYTES_MAX", 0)
     with Rig(server) as rig:
         rig.keep(b"one")
         sent: list[tuple[str, list[int]]] = []
@@ -65,6 +67,7 @@ def test_an_append_whose_answer_is_lost_is_settled_once_and_after_another_statem
         rig.put(b"three")
         rig.until(lambda: rig.settled == [1, 2, 3])
         assert not rig.failures
+        assert not rig.log.is_behind
     with Rig(server, rig.name) as again:
         assert again.payloads == [b"one", b"two", b"three"]
 
@@ -528,6 +531,7 @@ def test_a_long_turn_is_appended_by_several_statements(server: PostgresServer) -
     records = [bytes([number]) * (1 << 20) for number in range(5)]
     with Rig(server) as rig:
         last = rig.log.append(records, 1, 1)
+        assert rig.log.is_behind
         rig.log.settle(in_turn=True)
         rig.until(lambda: rig.log.durable_sequence < last or not rig.log.is_settling)
         while rig.log.durable_sequence < last:
@@ -535,6 +539,7 @@ def test_a_long_turn_is_appended_by_several_statements(server: PostgresServer) -
             if rig.log.durable_sequence < last:
                 rig.log.settle(in_turn=False)
         assert last == 3
+        rig.until(lambda: not rig.log.is_behind)
         assert len(rig.settled) > 1
     with Rig(server, rig.name) as again:
         assert b"".join(again.payloads) == b"".join(records)
