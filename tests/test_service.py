@@ -93,3 +93,16 @@ def test_a_log_that_fails_ends_the_turns_at_once_with_the_exit_code_of_its_error
     assert keeping.service._is_ending
     assert keeping.told == ["wake", "stop"]
     assert "fenced" in keeping.written.getvalue()
+
+
+def test_a_broken_connection_is_logged_and_any_other_error_ends_the_process(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr("delayd.service.os._exit", ends.append)
+    keeping.service._deliveries = None
+    keeping.service._complain(None, {"message": "a write", "exception": ConnectionResetError(104)})
+    assert "a write: 104" in keeping.written.getvalue()
+    assert not ends
+    keeping.service._complain(None, {"message": "a write", "exception": KeyError(7)})
+    assert ends == [Exit.OUR_FAULT]

@@ -17,6 +17,7 @@ from delayd.log_lines import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, UnixAddress
 from delayd.recover import GivenUp, Progress, recover
 from delayd.service import announced, successor
+from delayd.standby import Standby
 from delayd.systemd import Notifier
 from tests.rigs.clock import START_MS, FakeClock
 from tests.rigs.log import MemoryLog, Place
@@ -106,6 +107,16 @@ class Following:
             *(Config(data_dir="data"), FakeClock(START_MS), log, Notifier({}, 1)),
             progress=self.progress,
         )
+
+
+def test_a_standby_says_who_owns_the_log_or_how_far_it_has_read() -> None:
+    standby = cast("Any", Standby.__new__(Standby))
+    standby._progress = Progress()
+    assert standby._state() == ("", "the log is being opened")
+    standby._progress.log = log = MemoryLog(Place())
+    assert standby._state() == ("", "recovering: about 99 % of the log was read")
+    standby._progress.is_standing_by, log.owner = True, "there"
+    assert standby._state() == ("there", "this daemon takes the log over")
 
 
 def test_a_start_that_is_not_wanted_any_more_takes_nothing_over(
