@@ -1,12 +1,13 @@
 """Rates, failures and lateness of the last minute."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
 from delayd.core.policy import Policy
+from delayd.core.session import Session
 from delayd.core.stats.counters import counts_of
 from delayd.core.stats.figures import daemon_rates, late_lately, topic_rates, window_ms
 from delayd.core.stats.histogram import count_of, quantile_ms
@@ -54,6 +55,32 @@ def test_rates_soon_after_the_start_are_of_the_time_since_then(rig: EngineRig) -
     rig.restart()
     rig.play(rig.time_ms + 4_000)
     assert window_ms(rig.engine, rig.now_ms) == 4_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rig, me: rig.put(),
+        lambda rig, me: rig.put_alike([b"a", b"b"]),
+        lambda rig, me: rig.reserve(me),
+        lambda rig, me: rig.reserve_all(me),
+        lambda rig, me: rig.reserve_job(me, 4),
+        lambda rig, me: rig.delete(me, 1),
+        lambda rig, me: rig.delete(me, 4),
+        lambda rig, me: rig.delete_batch(me, [1, 2]),
+        lambda rig, me: rig.nack(me, 1),
+    ],
+)
+def test_what_happens_when_a_cell_is_full_is_of_the_next(
+    rig: EngineRig, change: Callable[[EngineRig, Session], object]
+) -> None:
+    me = rig.client()
+    rig.put_many(4)
+    assert [rig.reserve(me), rig.reserve(me)] == [1, 2]
+    rig.play(START_MS + RATE_CELL_MS)
+    assert rig.topic().roll_ms == rig.time_ms
+    change(rig, me)
+    assert rig.topic().roll_ms == rig.time_ms + RATE_CELL_MS
 
 
 def test_the_cells_reach_over_the_minute() -> None:
