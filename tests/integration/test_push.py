@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,22 @@ runpy.run_module("delayd", run_name="__main__")
 """
 
 
+def test_in_one_advance_a_receiver_is_called_more_often_than_would_open_a_breaker(
+    tmp_path: Path,
+) -> None:
+    with (
+        Receiver(tmp_path, fails_percent=100) as receiver,
+        delivering(tmp_path / "data", receiver, "--clock", "virtual") as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        policy = {"retry": "15s 1h 1d 1d 1d 1d", "push": {"url": receiver.url}}
+        assert client.ask("set-policy default", json.dumps(policy).encode()) == "POLICY_SET"
+        client.put(b"in a day", delay=86_400)
+        daemon.advance(7 * 86_400)
+        assert [arrival.attempt for arrival in receiver.arrivals()] == [1, 2, 3, 4, 5, 6, 7]
+        assert client.stats("stats-job 1")["state"] == "buried"
+
+
 def test_where_the_system_allows_no_more_threads_it_imports_what_delivers_without_one(
     tmp_path: Path,
 ) -> None:
@@ -149,6 +166,26 @@ def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_al
             with Client(f"http://{daemon.http_listens_on}") as http:
                 assert http.topic("out").details["blocks"] == ["push_off"]
         assert receiver.arrivals() == []
+
+
+def test_a_receiver_that_hangs_holds_up_no_stop_and_its_job_is_there_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hangs, Receiver(tmp_path) as receiver:
+        port = hangs.getsockname()[1]
+        settings = {
+            "DELAYD_PUSH_PORTS": f"{receiver.port},{port}",
+            "DELAYD_PUSH_TIMEOUT": f"{HANG_S}s",
+        }
+        with delivering(tmp_path / "data", receiver, **settings) as daemon:
+            with LineClient(daemon.address) as client:
+                send_to(client, "default", {"url": f"http://127.0.0.1:{port}/"})
+                client.put(b"x")
+                taken = hangs.accept()[0]
+                send_to(client, "default", {"url": receiver.url})
+            assert daemon.stop() == Exit.OK, "and was not killed"
+            taken.close()
+        with delivering(tmp_path / "data", receiver, **settings):
+            wait_for(receiver, 1)
+            assert [arrival.attempt for arrival in receiver.arrivals()] == [1], "none had counted"
 
 
 def test_a_sink_that_never_ends_holds_up_neither_a_stop_nor_others(tmp_path: Path) -> None:
