@@ -6,6 +6,7 @@ it waits in each sync until the test lets it go on. The log of `log` is one in m
 
 # ruff: noqa: ANN401 - steps return what they like
 
+import contextlib
 import errno
 import random
 from collections.abc import Callable, Iterator
@@ -302,6 +303,11 @@ class Bench:
 
     def sync_fails(self) -> None:
         self.rig.script.sync_error = BROKEN
+
+    def fails_elsewhere(self) -> None:
+        """Let the journal fail in another thread, as it does where a snapshot is made durable."""
+        with contextlib.suppress(JournalFailed):
+            self.rig.journal._fail("data", "broken", None)
 
     def heals(self) -> None:
         self.rig.script.append_error = self.rig.script.sync_error = None
