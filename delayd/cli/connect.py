@@ -220,9 +220,13 @@ def token(file: object) -> str:
 
 def has_token() -> bool:
     """Tell whether the command that runs has a token."""
+    return _has_file("token_file") or bool(os.environ.get(TOKEN_VARIABLE))
+
+
+def _has_file(option: str) -> bool:
+    """Tell whether the command that runs was given this file, by its option or variable."""
     ctx = click.get_current_context(silent=True)
-    has_file = ctx is not None and ctx.params.get("token_file") is not None
-    return has_file or bool(os.environ.get(TOKEN_VARIABLE))
+    return ctx is not None and ctx.params.get(option) is not None
 
 
 def seen() -> str:
@@ -363,7 +367,10 @@ def hint_at_tls(error: DelaydError) -> str:
     is_closed = isinstance(error, ConnectionLost) and "the daemon closed it" in text
     if is_closed and re.search(r" (http|beanstalk)://", text):
         return "if it wants TLS, its url begins with https:// or beanstalks://"
-    if "certificate required" in text or (is_closed and re.search(r" (https|beanstalks)://", text)):
+    is_alert = re.search("alert .*(certificate|unknown ca)", text) is not None
+    if is_alert or (is_closed and re.search(r" (https|beanstalks)://", text)):
+        if _has_file("cert_file"):
+            return "it may not accept the certificate of --cert-file: its log says why"
         return "if it has tls.client_ca, it wants a certificate: --cert-file FILE --key-file FILE"
     return ""
 

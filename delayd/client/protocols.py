@@ -31,6 +31,8 @@ def way_to(
         raise wrong("timeout", f"must be more than 0, up to {SECONDS_MAX} s")
     if not 0 <= patience_s <= SECONDS_MAX:
         raise wrong("patience", f"must be from 0 to {SECONDS_MAX} s")
+    if tls is not None and not hasattr(tls, "wrap_socket"):
+        raise wrong("tls", "must be an ssl.SSLContext")
     places = [Place(each, _wire(each, token, answer_bytes_max)) for each in addresses]
     return _calls(addresses[0]), Way(places, tls, timeout_s, patience_s)
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 
+import click
 import pytest
 
 from delayd.cli.connect import (
@@ -64,6 +65,7 @@ def test_a_variable_that_holds_no_token_is_refused_as_a_file_is(
         (lost("beanstalk://a:1", "the daemon closed it"), "https:// or beanstalks://"),
         (lost("https://a:1", "the daemon closed it"), "tls.client_ca"),
         (lost("beanstalks://a:1", "tlsv13 alert certificate required"), "tls.client_ca"),
+        (lost("beanstalks://a:1", "tlsv1 alert unknown ca"), "tls.client_ca"),
         (lost("http://a:1", "no answer in time"), ""),
         (lost("unix:/a", "the daemon closed it"), ""),
     ],
@@ -77,6 +79,10 @@ def test_what_may_be_amiss_with_tls_is_said_when_the_daemon_is_asked_again_and_a
     assert len(others) == bool(hint)
     assert hint in "".join(others)
     assert [*explained(error)] == [str(error), *(each[len("delayd: ") :] for each in others)]
+    with click.Context(click.Command("put")) as ctx:
+        ctx.params["cert_file"] = "client.pem"
+        is_about_ours = "tls.client_ca" in hint
+        assert ("of --cert-file: its log says why" in "".join(explained(error))) is is_about_ours
 
 
 def test_an_outage_is_told_by_every_command_that_waits_for_its_end(

@@ -263,7 +263,7 @@ def test_another_address_is_refused_with_the_rule(url: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "beanstalk"])
 @pytest.mark.parametrize("make", [Client, AsyncClient])
-def test_a_client_takes_no_timeout_or_patience_that_cannot_be(
+def test_a_client_takes_no_timeout_patience_or_tls_that_cannot_be(
     make: type[Client | AsyncClient], scheme: str
 ) -> None:
     url = f"{scheme}://127.0.0.1:1"
@@ -275,6 +275,8 @@ def test_a_client_takes_no_timeout_or_patience_that_cannot_be(
             make(url, patience=patience)
     with pytest.raises(Invalid, match=r"^timeout: must be seconds"):
         make(url, timeout="soon")
+    with pytest.raises(Invalid, match=r"^tls: must be an ssl.SSLContext$"):
+        make(url, tls=cast("Any", "ca.pem"))
 
 
 def test_the_client_says_of_durations_what_the_daemon_says() -> None:
