@@ -79,6 +79,19 @@ SCOPES: Final = {
 NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal", "schedule_configured"))
 """Refusals that no token would change."""
 
+
+def _file_of_tls(name: str, about: str) -> Callable[[Run], Run]:
+    """Return the option for a file of TLS, which a variable may name as well."""
+    variable = f"DELAYD_{name.upper()}_FILE"
+    return click.option(
+        f"--{name}-file",
+        metavar="FILE",
+        envvar=variable,
+        type=click.Path(exists=True, dir_okay=False),
+        help=f"{about} [env: {variable}]",
+    )
+
+
 OPTIONS: Final = (
     click.option(
         "--url",
@@ -98,27 +111,9 @@ OPTIONS: Final = (
         type=click.File("rb"),
         help="The file with the token. [env: DELAYD_TOKEN_FILE, or the token in DELAYD_TOKEN]",
     ),
-    click.option(
-        "--ca-file",
-        metavar="FILE",
-        envvar="DELAYD_CA_FILE",
-        type=click.Path(exists=True, dir_okay=False),
-        help="The authority of the daemon's certificate, as PEM. [env: DELAYD_CA_FILE]",
-    ),
-    click.option(
-        "--cert-file",
-        metavar="FILE",
-        envvar="DELAYD_CERT_FILE",
-        type=click.Path(exists=True, dir_okay=False),
-        help="A certificate to show to the daemon, as PEM. [env: DELAYD_CERT_FILE]",
-    ),
-    click.option(
-        "--key-file",
-        metavar="FILE",
-        envvar="DELAYD_KEY_FILE",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Its private key, if that is in another file. [env: DELAYD_KEY_FILE]",
-    ),
+    _file_of_tls("ca", "The authority of the daemon's certificate, as PEM."),
+    _file_of_tls("cert", "A certificate to show to the daemon, as PEM."),
+    _file_of_tls("key", "Its private key, if that is in another file."),
 )
 
 WHERE: Final = ("url", "line", "token_file", "ca_file", "cert_file", "key_file")

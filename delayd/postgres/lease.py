@@ -45,7 +45,7 @@ class OwnLease:
 
 @final
 class OthersLease:
-    """The lease of whoever owns the log, watched by a standby."""
+    """The lease of the owner of the log, watched by a standby."""
 
     def __init__(self) -> None:
         """Begin before the first look."""

@@ -139,7 +139,7 @@ class SliceWatch:
 
 
 class Client(http_connections.Client):
-    """One connection of the rig, and whoever reads its answers."""
+    """One connection of the rig, and the reader of its answers."""
 
     def __init__(self, guard: HttpConnections, peer: tuple[str, int]) -> None:
         admitted = guard.admit(peer, 0)
